@@ -4,6 +4,7 @@ does, keep the promised start of the head, and leave no capacity idle that a wai
 from __future__ import annotations
 
 import heapq
+import itertools
 import random
 from collections import deque
 from itertools import islice
@@ -87,6 +88,8 @@ class Pool:
         """The first promise of each job, made while no released job waits for its allocation."""
         self.promised_as_head: dict[int, int] = {}
         """The first that it got as the first job that does not fit."""
+        self.bounds: dict[int, int] = {}
+        """The latest start of each job, whatever nodes those before it take, at its first promise."""
         self.put_off: list[str] = []
         """Promises that became later although the jobs before them still wait."""
         self.idle: list[str] = []
@@ -215,11 +218,19 @@ class Pool:
             if promise.start > before.start:
                 self.put_off.append(f"job {promise.key[1]} from {before.start} to {promise.start}")
         self._last = promises
+        self._note_bounds(promises)
         for position, promise in enumerate(promises):
             if promise.start and not position:
                 self.promised_as_head.setdefault(int(promise.key[1]), promise.start)
             if promise.start:
                 self.promised.setdefault(int(promise.key[1]), promise.start)
+
+    def _note_bounds(self, promises: tuple[Promise, ...]) -> None:
+        ended = 0
+        for promise in itertools.takewhile(lambda one: one.start, promises):
+            bound = max(promise.start, ended)
+            self.bounds.setdefault(int(promise.key[1]), bound)
+            ended = max(ended, bound + self._jobs[int(promise.key[1])].limit)
 
     def _note_idle(self, now: int) -> None:
         """Note jobs that fit and delay none of those that do not fit."""
@@ -309,6 +320,34 @@ def test_backfill_puts_off_none_of_the_reserved_jobs_on_several_nodes(
     """Jobs run to their limits: what ends early may bring a reserved job to another node than planned."""
     whole = [job._replace(duration=job.limit) for job in jobs]
     assert Pool(replace(FIFO, reservations=reservations), whole, gpus=4, nodes=nodes).play().put_off == []
+
+
+def test_a_reserved_job_that_starts_early_on_another_node_puts_off_the_next_one_by_at_most_its_limit() -> None:
+    """One node has 3 GPUs in use until hour 20, which end at hour 5; the other 2 for long and 2 until hour 10. The head, which
+    was planned for the second node, takes 2 of the first. The last job fits and may not pass them."""
+    rows = [(3, 20, 5), (2, 1000, 1000), (2, 10, 10), (2, 100, 100), (4, 1, 1), (1, 500, 1)]
+    jobs = [
+        Job(number, BEGIN + number * SECOND, ran * 3600 * SECOND, limit * 3600 * SECOND, gpus, TENANTS[0])
+        for number, (gpus, limit, ran) in enumerate(rows)
+    ]
+    pool = Pool(replace(FIFO, reservations=2), jobs, gpus=4, nodes=2).play()
+    head, second = jobs[3:5]
+    hours = {job.id: round((pool.starts[job.id] - BEGIN) / SECOND / 3600) for job in (head, second)}
+    promised = {job: round((at - BEGIN) / SECOND / 3600) for job, at in pool.promised.items()}
+    assert (promised[head.id], promised[second.id]) == (10, 20)
+    assert hours == {head.id: 5, second.id: 105}, "the second is put off although nothing behind it passed"
+    assert pool.starts[second.id] <= pool.bounds[second.id] == pool.promised[head.id] + head.limit
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), SHAPES, st.integers(2, 5), st.integers(0, 3))
+def test_a_reserved_job_on_several_nodes_is_put_off_at_most_by_the_limits_of_those_before_it(
+    data: st.DataObject, shape: tuple[int, int], reservations: int, seed: int
+) -> None:
+    jobs = data.draw(job_lists(shape[0]))
+    queue = replace(FIFO, reservations=reservations)
+    pool = Pool(queue, jobs, gpus=shape[0], nodes=shape[1], seed=seed).play()
+    assert {job: pool.starts[job] for job, by in pool.bounds.items() if pool.starts[job] > by} == {}
 
 
 @settings(max_examples=60, deadline=None)

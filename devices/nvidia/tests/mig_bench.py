@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from yurt.sdk.device import MIG, ClaimedDevices, DeviceClaim, DeviceFingerprint, DeviceInstance
+from yurt.sdk.device import MIG, ClaimedDevices, DeviceClaim, DeviceFingerprint, DeviceInstance, Reservation
 from yurt.sdk.driver import AgentPaths, PluginContext
 from yurt.sdk.mig import MIG_PROFILES
 from yurt.testing.device_suite import DeviceBench
@@ -33,6 +33,19 @@ async def restarted(machine: Path, cards: list[str]) -> AsyncIterator[tuple[Devi
         await bench.plugin.close()
         following.cancel()
         await asyncio.wait({following})
+
+
+async def left_behind(
+    make_bench: MakeBench, machine: Path, *claims: DeviceClaim, is_record_lost: bool = False
+) -> list[Reservation]:
+    """What tasks got of an agent that has ended since."""
+    bench = make_bench()
+    await ready(bench)
+    given = [await bench.plugin.reserve(each) for each in claims]
+    await bench.plugin.close()
+    if is_record_lost:
+        (machine.parent / RECORD).unlink()
+    return given
 
 
 def gpu(number: int) -> str:

@@ -27,6 +27,7 @@ from .mig_bench import (
     gpu,
     has_severity,
     instances,
+    left_behind,
     offered,
     ready,
     restarted,
@@ -174,12 +175,8 @@ async def test_a_static_cdi_specification_names_instances_by_uuid_only(
 async def test_after_a_restart_instances_of_running_tasks_stay_and_others_go(
     make_bench: MakeBench, machine: Path
 ) -> None:
-    bench = make_bench()
-    await ready(bench)
     running, ended = claim("running", HALF, 0), claim("ended", HALF, 4)
-    given = await bench.plugin.reserve(running)
-    await bench.plugin.reserve(ended)
-    await bench.plugin.close()
+    given, _ = await left_behind(make_bench, machine, running, ended)
     async with restarted(machine, ["all"]) as (again, _):
         assert len(instances(machine)) == 2, "before the first report any may be a task's"
         await again.plugin.update_claims((running,))
@@ -192,12 +189,8 @@ async def test_after_the_loss_of_the_record_a_running_task_keeps_its_instance(
     make_bench: MakeBench, machine: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     """No process has the instance open at the moment, so the driver would let it be destroyed under the task."""
-    bench = make_bench()
-    await ready(bench)
     running, ended = claim("running", HALF, 0), claim("ended", HALF, 4)
-    given = await bench.plugin.reserve(running)
-    await bench.plugin.reserve(ended)
-    await bench.plugin.close()
+    given, _ = await left_behind(make_bench, machine, running, ended)
     record = machine.parent / RECORD
     if damage == "missing":
         record.unlink()
@@ -218,11 +211,8 @@ async def test_after_the_loss_of_the_record_and_two_restarts_a_running_task_keep
     make_bench: MakeBench, machine: Path
 ) -> None:
     """The first look of the first restart writes a record that has no owners yet."""
-    bench = make_bench()
-    await ready(bench)
     running = claim("running", HALF, 0)
-    given = await bench.plugin.reserve(running)
-    await bench.plugin.close()
+    (given,) = await left_behind(make_bench, machine, running)
     record = machine.parent / RECORD
     record.unlink()
     async with restarted(machine, ["all"]):
@@ -235,12 +225,8 @@ async def test_after_the_loss_of_the_record_and_two_restarts_a_running_task_keep
 async def test_a_first_report_during_a_reservation_destroys_no_instance(
     make_bench: MakeBench, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = make_bench()
-    await ready(bench)
     running = claim("running", HALF, 0)
-    given = await bench.plugin.reserve(running)
-    await bench.plugin.close()
-    (machine.parent / RECORD).unlink()
+    (given,) = await left_behind(make_bench, machine, running, is_record_lost=True)
     look_for_owners = MigCards._find_owners
 
     def with_report_after_it(self: MigCards, control: MigControl) -> None:
@@ -258,12 +244,8 @@ async def test_a_first_report_during_a_reservation_destroys_no_instance(
 async def test_after_the_loss_of_the_record_a_new_task_gets_no_instance_of_an_ended_one(
     make_bench: MakeBench, machine: Path
 ) -> None:
-    bench = make_bench()
-    await ready(bench)
     ended = claim("ended", HALF, 0)
-    given = await bench.plugin.reserve(ended)
-    await bench.plugin.close()
-    (machine.parent / RECORD).unlink()
+    (given,) = await left_behind(make_bench, machine, ended, is_record_lost=True)
     async with restarted(machine, ["all"]) as (again, _):
         new = claim("new", HALF, 0)
         with pytest.raises(RecoverableError, match="still in use by the MIG instance of another task"):
@@ -275,12 +257,8 @@ async def test_after_the_loss_of_the_record_a_new_task_gets_no_instance_of_an_en
 async def test_after_the_loss_of_the_record_a_card_that_is_not_listed_waits_for_its_tasks(
     make_bench: MakeBench, machine: Path
 ) -> None:
-    bench = make_bench()
-    await ready(bench)
     task = claim("task", SMALL, 0)
-    given = await bench.plugin.reserve(task)
-    await bench.plugin.close()
-    (machine.parent / RECORD).unlink()
+    (given,) = await left_behind(make_bench, machine, task, is_record_lost=True)
     async with restarted(machine, [gpu(1)]) as (again, _):
         await again.plugin.update_claims((task,))
         found = await again.wait_for(lambda found: has_severity(found, gpu(0), "degraded"))
@@ -294,11 +272,7 @@ async def test_after_the_loss_of_the_record_a_card_that_is_not_listed_waits_for_
 async def test_instances_made_by_hand_that_tasks_have_keep_their_card_from_being_split(
     make_bench: MakeBench, machine: Path
 ) -> None:
-    bench = make_bench()
-    await ready(bench)
-    await bench.plugin.reserve(claim("first", SMALL, 0))
-    await bench.plugin.close()
-    (machine.parent / "nvidia-mig.json").unlink()
+    await left_behind(make_bench, machine, claim("first", SMALL, 0), is_record_lost=True)
     uuid = card(machine)["migs"][0]["uuid"]
     devices = ClaimedDevices(vendor="nvidia", type="gpu", name="H100 MIG", ids=(uuid,))
     async with restarted(machine, ["all"]) as (again, _):
@@ -318,11 +292,8 @@ async def test_instances_made_by_hand_that_tasks_have_keep_their_card_from_being
 async def test_a_card_that_is_no_longer_listed_is_given_back_after_its_last_task(
     make_bench: MakeBench, machine: Path
 ) -> None:
-    bench = make_bench()
-    await ready(bench)
     task = claim("task", SMALL, 0)
-    given = await bench.plugin.reserve(task)
-    await bench.plugin.close()
+    (given,) = await left_behind(make_bench, machine, task)
     async with restarted(machine, []) as (again, found):
         assert offered(found, gpu(0)).severity == "degraded"
         ids = [each.id for group in found.groups for each in group.instances]

@@ -25,6 +25,7 @@ from .mig_bench import (
     gpu,
     has_severity,
     instances,
+    left_behind,
     offered,
     ready,
     restarted,
@@ -60,10 +61,7 @@ async def test_a_card_that_a_task_has_as_a_whole_does_not_enter_mig_mode(make_be
 
 async def test_a_card_of_known_profiles_enters_mig_mode_for_a_task_only(make_bench: MakeBench, machine: Path) -> None:
     """After a restart the record names them: the mode need not change to learn them."""
-    bench = make_bench()
-    await ready(bench)
-    await bench.plugin.reserve(claim("whole", (0, 0), share=WHOLE))
-    await bench.plugin.close()
+    await left_behind(make_bench, machine, claim("whole", (0, 0), share=WHOLE))
     assert card(machine)["mig"] is False
     async with restarted(machine, ["all"]) as (again, _):
         await again.plugin.update_claims(())
@@ -95,11 +93,7 @@ async def test_a_mode_that_needs_a_reset_is_taken_back(make_bench: MakeBench, ma
 
 async def with_instances_by_hand(make_bench: MakeBench, machine: Path, *, is_recorded: bool) -> list[DeviceClaim]:
     """Two instances that no task of the plugin has, the first claimed as a device."""
-    bench = make_bench()
-    await ready(bench)
-    await bench.plugin.reserve(claim("one", SMALL, 0))
-    await bench.plugin.reserve(claim("two", SMALL, 1))
-    await bench.plugin.close()
+    await left_behind(make_bench, machine, claim("one", SMALL, 0), claim("two", SMALL, 1))
     record = machine.parent / RECORD
     if is_recorded:
         record.write_text(json.dumps({gpu(0): json.loads(record.read_text())[gpu(0)] | {"Owners": []}}))
@@ -193,11 +187,8 @@ async def test_an_instance_with_the_number_of_another_place_is_not_the_recorded_
     make_bench: MakeBench, machine: Path
 ) -> None:
     """Drivers give numbers again."""
-    bench = make_bench()
-    await ready(bench)
     task = claim("one", HALF, 4)
-    given = await bench.plugin.reserve(task)
-    await bench.plugin.close()
+    (given,) = await left_behind(make_bench, machine, task)
     record = machine.parent / RECORD
     written = json.loads(record.read_text())
     written[gpu(0)]["Owners"][0]["Start"] = 0
@@ -219,12 +210,8 @@ async def test_the_record_is_written_when_it_changes(make_bench: MakeBench, mach
 
 
 async def test_owners_are_looked_for_again_when_the_driver_did_not_answer(make_bench: MakeBench, machine: Path) -> None:
-    bench = make_bench()
-    await ready(bench)
     running = claim("running", HALF, 0)
-    given = await bench.plugin.reserve(running)
-    await bench.plugin.close()
-    (machine.parent / RECORD).unlink()
+    (given,) = await left_behind(make_bench, machine, running, is_record_lost=True)
     fake.change(machine, lambda state: state["gpus"][0].update(errors={"nvmlDeviceGetMigMode": "UNKNOWN"}))
     async with restarted(machine, ["all"]) as (again, _):
         await again.plugin.update_claims((running,))

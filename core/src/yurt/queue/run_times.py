@@ -113,9 +113,7 @@ class RunTimes:
         """
         return self.expected_each(kinds, percents=(percent,), elapsed=elapsed, limit=limit)[0]
 
-    def expected_each(
-        self, kinds: Sequence[Kind], *, percents: Sequence[int], elapsed: int, limit: int
-    ) -> list[int]:
+    def expected_each(self, kinds: Sequence[Kind], *, percents: Sequence[int], elapsed: int, limit: int) -> list[int]:
         """As `expected`, for several percentages at the price of one search."""
         found = None
         if limit and self._compared >= ENOUGH_OF_JOB and self._error_of_parts < self._error_of_times:
@@ -127,9 +125,7 @@ class RunTimes:
             return [max(elapsed, most)] * len(percents)
         return [max(elapsed, min(each, most)) for each in found]
 
-    def _by_part(
-        self, kinds: Sequence[Kind], *, percents: Sequence[int], elapsed: int, limit: int
-    ) -> list[int] | None:
+    def _by_part(self, kinds: Sequence[Kind], *, percents: Sequence[int], elapsed: int, limit: int) -> list[int] | None:
         parts = self._parts.quantiles(kinds, percents=percents, above=min(WHOLE, elapsed * WHOLE // limit))
         return None if parts is None else [part * limit // WHOLE for part in parts]
 

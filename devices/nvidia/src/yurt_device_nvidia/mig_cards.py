@@ -218,16 +218,27 @@ class MigCards:
         if place.card in self._cards_by_hand():
             raise RecoverableError(f"GPU {place.card} cannot be split: {BY_HAND}")
         profile = self._profile(control, place)
+        own = self._own_instance(control, place, profile, task)
+        if own is not None:
+            return own
+        if not self._is_listed(place.card):
+            # A claim makes the plugin manage the card, so that running tasks keep their instances: no reason to split.
+            raise DriverError(f"the plugin may not split GPU {place.card} (mig_gpu_ids); plan the job again")
         self._enter(control, place.card, task)
-        present = control.instances(place.card)
-        for each in present:
-            if (each.profile_id, each.start) == (profile.id, place.start) and self._owner(place.card, each) == task:
-                control.complete(place.card, each.id, profile)
-                return PreparedInstance(each.id, is_new=False)
-        for each in present:
+        for each in control.instances(place.card):
             if each.overlaps(place.start, profile.offered.size):
                 self._clear(control, place.card, each, task)
         return self._create(control, place.card, profile, place.start, task)
+
+    def _own_instance(
+        self, control: MigControl, place: MigPlace, profile: CardProfile, task: TaskKey
+    ) -> PreparedInstance | None:
+        """The instance that a task has at a place already."""
+        for each in control.instances(place.card) if control.is_on(place.card) else ():
+            if (each.profile_id, each.start) == (profile.id, place.start) and self._owner(place.card, each) == task:
+                control.complete(place.card, each.id, profile)
+                return PreparedInstance(each.id, is_new=False)
+        return None
 
     def _enter(self, control: MigControl, card: str, task: TaskKey) -> None:
         """Bring a card into MIG mode."""
@@ -294,12 +305,11 @@ class MigCards:
 
     def _profile(self, control: MigControl, place: MigPlace) -> CardProfile:
         found = profile_of(place, self._known(control, place.card))
-        if found is not None and self.manages(place.card):
-            return found
-        raise DriverError(
-            f"GPU {place.card} has no MIG profile of {place.memory_mb} MiB at slice {place.start}, or the plugin may "
-            "not split it (mig_gpu_ids); plan the job again"
-        )
+        if found is None:
+            raise DriverError(
+                f"GPU {place.card} has no MIG profile of {place.memory_mb} MiB at slice {place.start}; plan the job again"
+            )
+        return found
 
     def _find_owners(self, control: MigControl) -> None:
         """Enter the tasks of the first report that own no instance as owners of those without an owner at their places.

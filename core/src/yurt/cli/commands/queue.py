@@ -126,7 +126,10 @@ def show_accuracy(call: Invocation) -> int:
     call.screen.pairs(
         [
             ("Starts Measured", str(found["Starts"])),
-            ("Median Error While Waiting", f"{_percent_of_wait(found.get('AnyTimeErrorPercent'))} (the aim is under 20)"),
+            (
+                "Median Error While Waiting",
+                f"{_percent_of_wait(found.get('AnyTimeErrorPercent'))} (the aim is under 20)",
+            ),
             ("Median Error On Arrival", f"{error}, {found['MedianErrorPercent']:g} % of the wait"),
             ("Started By Expected Start", f"{found['ByExpectedStartPercent']:g} % (50 is right)"),
             ("Started In 4 Of 5 Cases By", f"{found['ByExpectedByPercent']:g} % (80 is right)"),

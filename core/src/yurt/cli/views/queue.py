@@ -33,9 +33,8 @@ def place_facts(row: Json) -> list[tuple[str, str]]:
     for title, key in (("Expected Start", "ExpectedStart"), ("In 4 of 5 Cases By", "ExpectedBy")):
         if row.get(key):
             facts.append((title, when(row[key])))
-    facts.append(
-        ("By Limits At The Latest", when(row["LatestStart"]) if row.get("LatestStart") else "no limit says so")
-    )
+    latest = f"{when(row['LatestStart'])}, unless later jobs pass" if row.get("LatestStart") else "no limit says so"
+    facts.append(("By Limits At The Latest", latest))
     return facts
 
 

@@ -1,0 +1,139 @@
+"""What the plugin does not do on cards that it may split: its answers without a look at the driver, and refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import cast
+
+import pytest
+from yurt.sdk.device import MPS, WHOLE, ClaimedDevices, DeviceClaim
+from yurt.sdk.errors import DriverError
+from yurt_device_nvidia import fake
+from yurt_device_nvidia.mig_cards import BOTH_KINDS, RETIRED, MigCards
+from yurt_device_nvidia.mig_control import MigControl
+from yurt_device_nvidia.mig_record import MigRecord
+
+from .mig_bench import HALF, RECORD, SMALL, MakeBench, card, claim, gpu, instances, left_behind, ready, restarted
+
+NO_DRIVER = cast("MigControl", None)
+"""Any question to the driver is an error."""
+
+
+def cards_of(*listed: str) -> MigCards:
+    """Cards without a record."""
+    return MigCards(listed, MigRecord(""))
+
+
+def by_hand(uuid: str = "MIG-1") -> DeviceClaim:
+    """A claim on an instance that was made by hand."""
+    devices = ClaimedDevices(vendor="nvidia", type="gpu", name="H100 MIG", ids=(uuid,))
+    return DeviceClaim(alloc_id="x", task_name="by hand", devices=(devices,))
+
+
+def test_a_card_that_is_not_listed_is_managed_and_degraded_while_a_task_has_an_instance_of_it() -> None:
+    cards = cards_of(gpu(1))
+    assert not cards.manages(gpu(0)) and cards.verdict(gpu(0)) is None
+    cards.reserve(claim("running", SMALL, 0))
+    assert cards.manages(gpu(0))
+    verdict = cards.verdict(gpu(0))
+    assert verdict is not None and (verdict.severity, verdict.reason) == ("degraded", RETIRED)
+
+
+def test_without_listed_cards_the_plugin_looks_at_instances_that_tasks_have() -> None:
+    cards = cards_of()
+    assert not cards.is_used
+    cards.reserve(claim("running", SMALL, 0))
+    assert cards.is_used
+
+
+def test_a_card_with_instances_of_both_kinds_says_so() -> None:
+    cards = cards_of(gpu(0))
+    cards.see({"MIG-1": (gpu(0), 1)})
+    cards.report((by_hand(), claim("running", SMALL, 4)))
+    verdict = cards.verdict(gpu(0))
+    assert verdict is not None and (verdict.severity, verdict.reason) == ("degraded", BOTH_KINDS)
+
+
+def test_a_whole_card_that_may_not_be_split_is_left_alone() -> None:
+    cards, whole = cards_of(gpu(1)), claim("whole", (0, 0), share=WHOLE)
+    cards.reserve(whole)
+    assert cards.prepare(NO_DRIVER, whole) == {}
+
+
+async def test_a_card_that_may_not_be_split_keeps_its_mode_and_gets_no_instance(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    """It is in MIG mode by hand, so its driver names profiles; the claim of an old plan is no permission."""
+    await left_behind(make_bench, machine, claim("ended", HALF, 4), is_record_lost=True)
+    async with restarted(machine, [gpu(1)]) as (again, _):
+        with pytest.raises(DriverError, match=r"may not split GPU .* \(mig_gpu_ids\)"):
+            await again.plugin.reserve(claim("new", SMALL, 0))
+        assert instances(machine) == [(4, 4)]
+
+
+async def test_a_retired_card_out_of_mig_mode_stays_out_of_it(make_bench: MakeBench, machine: Path) -> None:
+    await left_behind(make_bench, machine, claim("whole", (0, 0), share=WHOLE))
+    assert card(machine)["mig"] is False
+    async with restarted(machine, [gpu(1)]) as (again, _):
+        with pytest.raises(DriverError):
+            await again.plugin.reserve(claim("new", SMALL, 0))
+        assert card(machine)["mig"] is False
+
+
+async def test_the_largest_instance_stands_for_a_whole_card_only(make_bench: MakeBench, machine: Path) -> None:
+    bench = make_bench("dgx-a100", mig=True)
+    await ready(bench)
+    await bench.plugin.reserve(claim("task", (0, 0), share=WHOLE))
+    assert instances(machine) == [(0, 8)]
+    with pytest.raises(DriverError, match='share = "mps"'):
+        await bench.plugin.reserve(claim("task", (1024, 0), share=MPS))
+
+
+async def test_an_instance_beside_another_gpu_of_one_task_is_refused(make_bench: MakeBench, machine: Path) -> None:
+    bench = make_bench()
+    await ready(bench)
+    whole = ClaimedDevices(vendor="nvidia", type="gpu", name="H100", ids=(gpu(1),))
+    both = DeviceClaim(alloc_id="a", task_name="both", devices=(*claim("both", SMALL, 0).devices, whole))
+    with pytest.raises(DriverError, match="a process sees one MIG instance only"):
+        await bench.plugin.reserve(both)
+    assert instances(machine) == []
+
+
+def recorded_owners(machine: Path) -> list[str]:
+    """The tasks that own instances of the first card by the record."""
+    found = json.loads((machine.parent / RECORD).read_text())
+    return [each["TaskName"] for each in found[gpu(0)].get("Owners", ())]
+
+
+async def test_a_card_that_is_neither_listed_nor_claimed_is_not_recorded(make_bench: MakeBench, machine: Path) -> None:
+    """A recorded card that is not listed counts as retired: its instances would be destroyed after a restart."""
+    await left_behind(make_bench, machine, claim("by another tool", SMALL, 0), is_record_lost=True)
+    async with restarted(machine, [gpu(1)]) as (again, _):
+        await again.plugin.update_claims(())
+    async with restarted(machine, [gpu(1)]) as (again, _):
+        await again.plugin.update_claims(())
+        assert instances(machine) == [(0, 1)]
+
+
+async def test_the_owner_of_an_instance_that_is_gone_is_forgotten(make_bench: MakeBench, machine: Path) -> None:
+    """Drivers give numbers again: another tool's instance would be the task's."""
+    bench = make_bench()
+    await ready(bench)
+    await bench.plugin.reserve(claim("task", SMALL, 0))
+    assert recorded_owners(machine) == ["task"]
+    fake.change(machine, lambda state: state["gpus"][0].update(gis=[], migs=[]))
+    await bench.plugin.update_claims((claim("task", SMALL, 0),))
+    assert recorded_owners(machine) == []
+
+
+async def test_the_owner_of_an_instance_that_makes_way_is_forgotten(make_bench: MakeBench, machine: Path) -> None:
+    bench = make_bench()
+    await ready(bench)
+    await bench.plugin.reserve(claim("old", SMALL, 1))
+    use = [{"pid": 7, "memory_mib": 5}]
+    fake.change(machine, lambda state: state["gpus"][0]["migs"][0].update(processes=use))
+    await bench.plugin.update_claims(())
+    fake.change(machine, lambda state: state["gpus"][0]["migs"][0].update(processes=[]))
+    await bench.plugin.reserve(claim("new", HALF, 0))
+    assert recorded_owners(machine) == ["new"]
