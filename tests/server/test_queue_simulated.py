@@ -323,8 +323,10 @@ def test_backfill_puts_off_none_of_the_reserved_jobs_on_several_nodes(
 
 
 def test_a_reserved_job_that_starts_early_on_another_node_puts_off_the_next_one_by_at_most_its_limit() -> None:
-    """One node has 3 GPUs in use until hour 20, which end at hour 5; the other 2 for long and 2 until hour 10. The head, which
-    was planned for the second node, takes 2 of the first. The last job fits and may not pass them."""
+    """One node has 3 GPUs in use until hour 20, which end at hour 5; the other 2 for long and 2 until hour 10.
+
+    The head, which was planned for the second node, takes 2 of the first. The last job fits and may not pass them.
+    """
     rows = [(3, 20, 5), (2, 1000, 1000), (2, 10, 10), (2, 100, 100), (4, 1, 1), (1, 500, 1)]
     jobs = [
         Job(number, BEGIN + number * SECOND, ran * 3600 * SECOND, limit * 3600 * SECOND, gpus, TENANTS[0])

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from yurt.sdk.device import MPS, WHOLE, ClaimedDevices, DeviceClaim
+from yurt.sdk.device import MIG, MPS, WHOLE, ClaimedDevices, DeviceClaim
 from yurt.sdk.errors import DriverError
 from yurt_device_nvidia import fake
 from yurt_device_nvidia.mig_cards import BOTH_KINDS, RETIRED, MigCards
+from yurt_device_nvidia.mig_claims import places_of
 from yurt_device_nvidia.mig_control import MigControl
 from yurt_device_nvidia.mig_record import MigRecord
 
@@ -98,6 +99,11 @@ async def test_an_instance_beside_another_gpu_of_one_task_is_refused(make_bench:
     with pytest.raises(DriverError, match="a process sees one MIG instance only"):
         await bench.plugin.reserve(both)
     assert instances(machine) == []
+
+
+def test_an_instance_that_was_made_by_hand_is_no_place_of_a_new_one() -> None:
+    devices = ClaimedDevices(vendor="nvidia", type="gpu", name="H100", ids=("MIG-1",), share=MIG, numbers=("0",))
+    assert places_of(devices) == []
 
 
 def recorded_owners(machine: Path) -> list[str]:

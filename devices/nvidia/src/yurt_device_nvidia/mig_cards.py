@@ -307,7 +307,8 @@ class MigCards:
         found = profile_of(place, self._known(control, place.card))
         if found is None:
             raise DriverError(
-                f"GPU {place.card} has no MIG profile of {place.memory_mb} MiB at slice {place.start}; plan the job again"
+                f"GPU {place.card} has no MIG profile of {place.memory_mb} MiB at slice {place.start}; "
+                "plan the job again"
             )
         return found
 
