@@ -33,7 +33,7 @@ MODULES = (
     "node", "policies", "quota", "resources", "rpc", "service", "summary", "task", "volumes.request",
 )  # fmt: skip
 OWN = {
-    "AllocatedDeviceResource": {"Compute", "MemoryMB", "Share"},
+    "AllocatedDeviceResource": {"Compute", "MemoryMB", "PartMilli", "Share"},
     "AllocResourceUsage": {"Accounting"},
     "Allocation": {"Accounting", "Idle"},
     "AllocationMetric": {"Gang"},

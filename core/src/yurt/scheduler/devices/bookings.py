@@ -103,7 +103,7 @@ def capacity_mb(kind: NodeDeviceResource, instance: NodeDevice) -> int:
 def part_milli(kind: NodeDeviceResource, instance: NodeDevice, memory_mb: int, compute: int) -> int:
     """The part of a device that a share counts as, in thousandths: its dominant share, rounded up; 0 when unknown.
 
-    Of the whole memory, so that the shares that fit beside the driver's memory count as no more than the device.
+    The whole memory counts, also what the driver keeps: so shares that fit together add up to one device at most.
     """
     total_mb = int((number_of(kind, instance, "memory") or 0.0) // MIB)
     of_memory = -(-memory_mb * MILLI // total_mb) if total_mb else 0
