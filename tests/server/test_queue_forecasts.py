@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from yurt.queue.run_times import ENOUGH
 from yurt.sdk.value import replace
 from yurt.server.queueing.entries import kinds_of
 from yurt.server.queueing.report import forecasts
@@ -21,12 +22,12 @@ def job_of(number: int, at: int, duration: int, gpus: int) -> Job:
 def test_a_forecast_takes_run_times_of_jobs_with_as_many_cards() -> None:
     """Small jobs ran for a minute, large ones for five hours, each in one allocation."""
     small = [job_of(number, number * HOUR // 4, 60 * SECOND, 1) for number in range(30)]
-    large = [job_of(40 + number, (10 + 6 * number) * HOUR, 5 * HOUR, 4) for number in range(8)]
+    large = [job_of(40 + number, (10 + 6 * number) * HOUR, 5 * HOUR, 4) for number in range(ENOUGH)]
     pool = Pool(FIFO, [*small, *large], gpus=4).play()
-    now = BEGIN + 100 * HOUR
-    pool.arrive(job_of(90, 100 * HOUR, 5 * HOUR, 4))
+    now = BEGIN + 140 * HOUR
+    pool.arrive(job_of(90, 140 * HOUR, 5 * HOUR, 4))
     pool.decide(now)
-    pool.arrive(job_of(91, 100 * HOUR, 5 * HOUR, 4))
+    pool.arrive(job_of(91, 140 * HOUR, 5 * HOUR, 4))
     pool.decide(now)
     assert forecasts(pool.state, POOL, now)["vision", "91"].likely == now + 5 * HOUR
 
