@@ -149,10 +149,10 @@ async def test_how_servers_mind_themselves_is_stored_and_checked(api: Api) -> No
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        ({"LastContactThreshold": "soon"}, 'LastContactThreshold: time: invalid duration "soon"'),
+        ({"LastContactThreshold": "soon"}, 'LastContactThreshold: "soon" is not a valid duration'),
         ({"EnableRedundancyZones": True}, "Nomad Enterprise"),
         ({"MinQuorum": -1}, "must not be negative"),
-        ([], "the body must be an object"),
+        ([], "AutopilotConfiguration: expected object"),
     ],
 )
 async def test_a_configuration_that_cannot_be_is_refused(api: Api, body: Any, text: str) -> None:

@@ -53,7 +53,7 @@ async def test_a_conflict_answers_the_variable_as_it_is(api: Api) -> None:
         (f"{PATH}?cas=x", {"Items": {"a": "b"}}, 400, "Failed to parse value"),
         (f"{PATH}?lock-renew", {}, 400, "missing lock ID"),
         (f"{PATH}?lock-acquire", {"Lock": {"TTL": "1s"}}, 400, "must be between 10s and 24h"),
-        (f"{PATH}?lock-acquire", {"Lock": {"TTL": "soon"}}, 400, "Invalid duration"),
+        (f"{PATH}?lock-acquire", {"Lock": {"TTL": "soon"}}, 400, 'Lock.TTL: "soon" is not a valid duration'),
         ("/v1/var/nomad/x", {"Items": {"a": "b"}}, 400, "only paths at"),
         (PATH, {"Path": "other", "Items": {"a": "b"}}, 400, "does not match"),
         (f"{PATH}?namespace=nope", {"Items": {"a": "b"}}, 404, "nonexistent namespace"),

@@ -43,7 +43,8 @@ Json = dict[str, Any]
 
 
 class _ValueShape(NamedTuple):
-    """A field's content: `kind` is struct, list or map (of structs `info`), texts (of strings), duration or leaf."""
+    """A field's content: `kind` is struct, list or map (of structs `info`), texts (of strings), duration (one, or a
+    list of them) or leaf."""
 
     key: str
     kind: str
@@ -80,7 +81,8 @@ class _Walk:
                 if inner is not None:
                     known[name] = self._field(value, shape, inner, f"{path}.{name}")
                 elif kind == "duration":
-                    known[name] = _nanoseconds(value, f"{path}.{name}")
+                    if value != "":  # Go's clients write a text that nobody set
+                        known[name] = _nanoseconds(value, f"{path}.{name}")
                 else:
                     known[name] = _without_nulls(value) if kind == "texts" else value
         return known
@@ -268,7 +270,9 @@ def _durations(cls: type) -> frozenset[str]:
 
 
 def _nanoseconds(value: Any, path: str) -> Any:
-    """A duration as an integer, where it was sent as Go's text."""
+    """A duration, or each of a list, as an integer where it was sent as Go's text."""
+    if type(value) is list:
+        return [_nanoseconds(item, f"{path}[{n}]") for n, item in enumerate(value)]
     if type(value) is not str:
         return value
     try:

@@ -7,9 +7,8 @@ from typing import Any
 from aiohttp import web
 
 from yurt import NOMAD_VERSION
-from yurt.api.decode import decode_value
 from yurt.api.encode import to_wire
-from yurt.api.times import parse_duration, rfc3339
+from yurt.api.times import rfc3339
 from yurt.http.call import Call, json_answer
 from yurt.http.cluster import ServerView
 from yurt.http.cluster_routes.raft import is_leader
@@ -34,25 +33,12 @@ async def read_configuration(call: Call) -> web.Response:
 
 async def set_configuration(call: Call) -> web.Response:
     """PUT /v1/operator/autopilot/configuration; with `cas`, false when it changed meanwhile."""
-    body = await call.document()
-    if not isinstance(body, dict):
-        raise Refused(400, "the body must be an object")
-    for name in DURATIONS:
-        if isinstance(body.get(name), str):
-            body[name] = _nanoseconds(name, body[name])
-    requested, _ = decode_value(body, AutopilotConfiguration, name="AutopilotConfiguration")
+    requested = await call.body(AutopilotConfiguration)
     _check(requested)
     config = replace(requested, create_index=0, modify_index=0)
     check_index = number(call.query, "cas")
     done = await call.operations.system.set_autopilot_config(config, check_index=check_index)
     return json_answer(call, done.is_updated, index=done.index)
-
-
-def _nanoseconds(name: str, text: str) -> int:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise Refused(400, f"{name}: {error}") from None
 
 
 def _check(config: AutopilotConfiguration) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from aiohttp import web
 
 from yurt.api.encode import encode_json, to_wire
-from yurt.api.times import parse_duration
 from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
@@ -16,10 +15,18 @@ from yurt.sdk.value import Duration, Value, no_entries, replace
 from yurt.server.resources.variables import VariableConflict, checked_lock, metadata_of
 from yurt.server.views import Listing, View
 from yurt.server.views.variables import VariableRows
-from yurt.structs.variable import EncryptedVariable, LockView, Variable, VariableMetadata
+from yurt.structs.variable import EncryptedVariable, Variable, VariableMetadata
 
 ACQUIRE, RENEW, RELEASE = "lock-acquire", "lock-renew", "lock-release"
 Shown = Variable | VariableMetadata
+
+
+class LockBody(Value):
+    """The lock to acquire, renew or release; durations that are null are the server's defaults."""
+
+    id: str = ""
+    ttl: Duration | None = None
+    lock_delay: Duration | None = None
 
 
 class VariableBody(Value):
@@ -28,7 +35,7 @@ class VariableBody(Value):
     namespace: str = ""
     path: str = ""
     items: Mapping[str, str] = no_entries()
-    lock: LockView | None = None
+    lock: LockBody | None = None
 
 
 async def list_variables(call: Call) -> web.Response:
@@ -89,8 +96,8 @@ async def _put(call: Call, namespace: str, body: VariableBody) -> Shown:
 
 
 async def _acquire(call: Call, namespace: str, body: VariableBody) -> Shown:
-    request = body.lock or LockView()
-    lock = checked_lock(_duration(request.ttl), _duration(request.lock_delay))
+    request = body.lock or LockBody()
+    lock = checked_lock(request.ttl, request.lock_delay)
     return await call.operations.variables.acquire(namespace, body.path, replace(lock, id=request.id), body.items)
 
 
@@ -114,15 +121,6 @@ def _lock_id(body: VariableBody) -> str:
     if body.lock is None or not body.lock.id:
         raise Refused(400, "missing lock ID")
     return body.lock.id
-
-
-def _duration(text: str) -> Duration | None:
-    if not text:
-        return None
-    try:
-        return Duration(parse_duration(text))
-    except ValueError as error:
-        raise Refused(400, f"Invalid duration {text[:32]!r} of the lock: {error}") from None
 
 
 def _check_index(call: Call) -> int | None:

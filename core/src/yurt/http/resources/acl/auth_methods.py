@@ -6,18 +6,15 @@ from typing import Any
 
 from aiohttp import web
 
-from yurt.api.decode import decode_value
 from yurt.api.encode import to_wire
 from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused
 from yurt.http.forwarding.regions import need_authority
-from yurt.http.resources.acl.wire import duration_of, method_wire, refused
-from yurt.sdk.value import Value, replace
+from yurt.http.resources.acl.wire import method_wire, refused
+from yurt.sdk.value import Duration, Value, replace
 from yurt.server.views.acl import AuthMethodRows, BindingRuleRows
 from yurt.structs.acl import ACLAuthMethod, ACLAuthMethodConfig, ACLBindingRule
-
-LEEWAYS = ("ExpirationLeeway", "NotBeforeLeeway", "ClockSkewLeeway")
 
 
 class AuthMethodBody(Value):
@@ -27,7 +24,7 @@ class AuthMethodBody(Value):
     type: str = ""
     token_locality: str = ""
     token_name_format: str = ""
-    max_token_ttl: str | int | None = None
+    max_token_ttl: Duration = Duration(0)
     default: bool = False
     config: ACLAuthMethodConfig | None = None
 
@@ -38,7 +35,7 @@ class AuthMethodBody(Value):
             type=self.type,
             token_locality=self.token_locality,
             token_name_format=self.token_name_format,
-            max_token_ttl=duration_of(self.max_token_ttl, "MaxTokenTTL"),
+            max_token_ttl=self.max_token_ttl,
             default=self.default,
             config=self.config,
         )
@@ -72,27 +69,18 @@ async def read_auth_method(call: Call) -> web.Response:
     )  # fmt: skip
 
 
-async def _method_of(call: Call) -> ACLAuthMethod:
-    document = await call.document()
-    config = document.get("Config") if isinstance(document, dict) else None
-    if isinstance(config, dict):
-        leeways = {key: duration_of(config[key], key) for key in LEEWAYS if key in config}
-        document = {**document, "Config": {**config, **leeways}}
-    return decode_value(document, AuthMethodBody, name="AuthMethod")[0].method()
-
-
 async def create_auth_method(call: Call) -> web.Response:
     """PUT /v1/acl/auth-method."""
     call.need_acl()
     need_authority(call)
-    return await _put_method(call, await _method_of(call))
+    return await _put_method(call, (await call.body(AuthMethodBody)).method())
 
 
 async def update_auth_method(call: Call) -> web.Response:
     """PUT /v1/acl/auth-method/:name."""
     call.need_acl()
     need_authority(call)
-    method = await _method_of(call)
+    method = (await call.body(AuthMethodBody)).method()
     if method.name != call.part("name"):
         raise Refused(400, "ACL auth method name does not match request path")
     return await _put_method(call, method)

@@ -20,7 +20,6 @@ from yurt.http.forwarding.regions import need_authority
 from yurt.http.lists import check_prefix, check_uuid
 from yurt.http.resources.acl.wire import (
     ANONYMOUS_TOKEN,
-    duration_of,
     made_wire,
     refused,
     stub_wire,
@@ -28,7 +27,7 @@ from yurt.http.resources.acl.wire import (
     token_wire,
 )
 from yurt.sdk.errors import DENIED, NotFound
-from yurt.sdk.value import Value, spelled
+from yurt.sdk.value import Duration, Value, spelled
 from yurt.server.resources.acl_tokens import MadeToken
 from yurt.server.views import View
 from yurt.server.views.acl import RoleRows, TokenRows, is_management
@@ -54,7 +53,7 @@ class TokenBody(Value, rename=spelled(is_global="Global")):
     roles: tuple[ACLTokenRoleLink, ...] = ()
     is_global: bool = False
     expiration_time: str | None = None
-    expiration_ttl: str | int | None = None
+    expiration_ttl: Duration = Duration(0)
 
     def token(self) -> ACLToken:
         """The token, without what the server decides."""
@@ -66,7 +65,7 @@ class TokenBody(Value, rename=spelled(is_global="Global")):
             roles=tuple(dict.fromkeys(self.roles)),
             is_global=self.is_global,
             expiration_time=time_of(self.expiration_time, "ExpirationTime"),
-            expiration_ttl=duration_of(self.expiration_ttl, "ExpirationTTL"),
+            expiration_ttl=self.expiration_ttl,
         )
 
 

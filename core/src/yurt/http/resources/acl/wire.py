@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from yurt.api.encode import to_wire
-from yurt.api.times import parse_duration, parse_rfc3339
+from yurt.api.times import parse_rfc3339
 from yurt.http.errors import Refused
 from yurt.lifecycle.durations import duration_text
 from yurt.sdk.errors import Conflict, Invalid
-from yurt.sdk.value import Duration
 from yurt.server.resources.acl_tokens import MadeToken
 from yurt.structs.acl import ANONYMOUS, ACLAuthMethod, ACLToken
 
@@ -62,16 +61,6 @@ def method_wire(method: ACLAuthMethod) -> dict[str, Any]:
     for name in ("ExpirationLeeway", "NotBeforeLeeway", "ClockSkewLeeway") if config else ():
         config[name] = duration_text(config[name])
     return wire
-
-
-def duration_of(value: str | int | None, name: str) -> Duration:
-    """A duration of a body: Go's text, or nanoseconds; raises Refused."""
-    if isinstance(value, int):
-        return Duration(value)
-    try:
-        return Duration(parse_duration(value) if value else 0)
-    except ValueError:
-        raise Refused(400, f'{name}: "{value}" is not a valid duration; write for example "30m"') from None
 
 
 def time_of(value: str | None, name: str) -> int:
