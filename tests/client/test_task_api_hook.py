@@ -13,6 +13,7 @@ from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.client.files.task_socket import SOCKET
 from yurt.client.hooks.task_api import Bound, TaskApiHook
 from yurt.client.tasks.client_task import ClientTask
+from yurt.client.tasks.task_setup import SetupProblem, TaskSetup
 from yurt.sdk.driver import TaskDirs
 from yurt.structs.alloc import TaskEvent
 
@@ -83,6 +84,30 @@ def test_a_task_that_ends_before_its_preparation_leaves_no_socket(hook: TaskApiH
     hook.finish(task)
     assert isinstance(bound, socket.socket)
     assert bound.fileno() == -1
+
+
+async def test_a_task_whose_intent_cannot_be_stored_leaves_no_socket(
+    hook: TaskApiHook, task: ClientTask, tmp_path: Path
+) -> None:
+    bound: list[Bound | None] = []
+
+    def bind(dirs: TaskDirs, user: str) -> Bound | None:
+        bound.append(TaskApiHook.bind(hook, dirs, user))
+        return bound[-1]
+
+    async def saved() -> None:
+        raise OSError("the disk is full")
+
+    cast(Any, hook).bind = bind
+    context = SimpleNamespace(config=SimpleNamespace(alloc_dir=str(tmp_path), dev=True))
+    setup = TaskSetup(cast(Any, context), cast(Any, None), cast(Any, None), task_api=hook, providers=())
+    asked = SimpleNamespace(name="t", user="", dispatch_payload=None)
+    task.spec = cast(Any, SimpleNamespace(alloc=SimpleNamespace(id="a"), task=asked))
+
+    with pytest.raises(SetupProblem, match="the disk is full"):
+        await setup._make_dirs(task, saved)
+
+    assert [cast(socket.socket, each).fileno() for each in bound] == [-1]
 
 
 async def test_a_task_without_a_socket_is_told_why(hook: TaskApiHook, server: Server, task: ClientTask) -> None:

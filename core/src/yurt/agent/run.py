@@ -51,9 +51,6 @@ READY_LIMIT_S = 30.0
 FAR_READY_LIMIT_S = 4.0
 """After this time, an agent that waits for other agents shows what it waits for."""
 SAME_SIGNAL_S = 1.0
-COLLECTOR_DEFAULTS = (700, 10, 10)
-"""The thresholds of Python's cyclic collector, which the command `agent` raises while modules are imported."""
-
 FIRST_JOB = (
     "rules.validation.identity",
     "rules.validation.job",
@@ -64,10 +61,15 @@ FIRST_JOB = (
 """Modules that the first registration and its evaluation import."""
 
 Reload = Callable[[], AgentConfig]
+Thresholds = tuple[int, int, int]
+"""Those of Python's cyclic collector."""
 
 
-def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
-    """Run until a signal; the exit code. Raises YurtError when it cannot start."""
+def run_agent(config: AgentConfig, *, collector: Thresholds, reload: Reload | None = None) -> int:
+    """Run until a signal; the exit code. Raises YurtError when it cannot start.
+
+    `collector`: the thresholds of the interpreter, which the command `agent` raises while modules are imported.
+    """
     if config.is_server and not config.is_client:
         raise_file_limit()  # A client leaves it to its tasks as it is.
     keep_large_blocks_apart()
@@ -78,7 +80,7 @@ def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
     try:
         sockets, config = bind_http(_with_recorded_port(config, data))
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            agent = _Agent(config, data, sockets=sockets, reload=reload)
+            agent = _Agent(config, data, sockets=sockets, collector=collector, reload=reload)
             return runner.run(agent.main())
     except BaseExceptionGroup as group:
         raise _cause(group) from None
@@ -108,10 +110,10 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return uvloop.new_event_loop
 
 
-def _collect_again() -> None:
-    """Collect new objects by Python's defaults; imported ones are frozen. A server decides by itself."""
+def _collect_again(thresholds: Thresholds) -> None:
+    """Collect new objects as the interpreter does; imported ones are frozen. A server decides by itself."""
     gc.freeze()
-    gc.set_threshold(*COLLECTOR_DEFAULTS)
+    gc.set_threshold(*thresholds)
 
 
 def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -185,11 +187,18 @@ class _Agent:
     """One run of an agent."""
 
     def __init__(
-        self, config: AgentConfig, data: AgentDataDir, *, sockets: list[socket.socket], reload: Reload | None
+        self,
+        config: AgentConfig,
+        data: AgentDataDir,
+        *,
+        sockets: list[socket.socket],
+        collector: Thresholds,
+        reload: Reload | None,
     ) -> None:
         self.config = config
         self.data = data
         self.sockets = sockets
+        self.collector = collector
         self.reload = reload
         self.env = RealEnv()
         self.buffered_lines = BufferedLines()
@@ -218,7 +227,7 @@ class _Agent:
         self.audit = parts.http.audit
         parts.http.set_reload(self.read_again)
         if not self.config.is_server:
-            _collect_again()
+            _collect_again(self.collector)
         async with asyncio.TaskGroup() as group:
             token_lines = banner.access_lines() if self.config.has_acl else []
             if self.config.makes_token and parts.server is not None:

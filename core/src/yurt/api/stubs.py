@@ -142,6 +142,8 @@ def node_wire(node: Node) -> dict[str, Any]:
     wire: dict[str, Any] = to_wire(node)
     wire["SecretID"] = ""
     wire["Drain"] = node.drain_strategy is not None
+    if (drain := wire["DrainStrategy"]) is not None:
+        wire["DrainStrategy"] = drain | drain.pop("DrainSpec")  # in Go one struct embeds the other
     has, kept = node.node_resources, node.reserved_resources
     wire["Resources"] = to_wire(
         Resources(

@@ -86,6 +86,7 @@ def run(call: Invocation) -> int:
         raise CliError(
             "The agent does not run under `python -O`: its own checks would be off. Start python without -O."
         )
+    collector = gc.get_threshold()
     gc.set_threshold(IMPORT_LOT, NEVER, NEVER)
     flags = call.flags
     from yurt.agent.config import AgentConfig, make_config
@@ -111,7 +112,7 @@ def run(call: Invocation) -> int:
         )
 
     try:
-        return run_agent(read(), reload=read)
+        return run_agent(read(), collector=collector, reload=read)
     except YurtError as error:
         print(f"==> {error}", file=sys.stderr)
         return 1

@@ -80,6 +80,10 @@ class TaskApiHook(TaskHookOf[ClientTask]):
             close()
 
     def _drop(self, task: ClientTask) -> None:
-        bound = self._bound.pop(task.key, None)
-        if isinstance(bound, socket.socket):
-            bound.close()
+        close_bound(self._bound.pop(task.key, None))
+
+
+def close_bound(bound: Bound | None) -> None:
+    """Close a bound socket that nobody will serve."""
+    if isinstance(bound, socket.socket):
+        bound.close()

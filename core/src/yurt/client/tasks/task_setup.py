@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection
 from yurt.client.context import ClientContext
 from yurt.client.files import alloc_dir
 from yurt.client.hooks.configuration import ConfigurationHook
-from yurt.client.hooks.task_api import Bound, TaskApiHook
+from yurt.client.hooks.task_api import Bound, TaskApiHook, close_bound
 from yurt.client.hooks.task_hook_calls import TaskHookCalls
 from yurt.client.requirements import notice, unavailable
 from yurt.client.tasks.client_task import ClientTask, SetupProblem, TaskSpec, spec_as_user, task_spec
@@ -111,7 +111,11 @@ class TaskSetup:
         saving = asyncio.ensure_future(saved())  # noqa: TID251 - awaited or cancelled below
         try:
             bound = await asyncio.to_thread(self._build_dirs, task.spec)
-            await saving
+            try:
+                await saving
+            except BaseException:  # an error's traceback would keep the socket open for as long as somebody has it
+                close_bound(bound)
+                raise
         except (OSError, Invalid) as error:
             failure = events.setup_failure(f"cannot build the task's directory: {error}")
             raise SetupProblem(failure, is_recoverable=isinstance(error, OSError)) from None
