@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from yurt.testing.agent import Agent, register, running_agent
 
-from e2e.ui.conftest import WatchedPage, job, task
+from e2e.ui.conftest import WatchedPage, job, task, visit
 
 LOST = ("net::ERR_", "WebSocket connection to")
 """What Chromium writes to the console while there is no agent."""
@@ -50,7 +51,12 @@ def test_a_terminal_and_lists_go_on_after_the_agent_was_started_again(
     register(agent, job("later", [task("run", "sleep 3600")]))
     expect(page.get_by_role("table", name="Jobs")).to_contain_text("later")
     expect(page.locator(".live")).to_contain_text("live")
-    shared_page.faults[:] = [fault for fault in shared_page.faults if not any(lost in fault for lost in LOST)]
+    forgive(shared_page)
+
+
+def forgive(page: WatchedPage) -> None:
+    """Forget the faults that come from lost connections."""
+    page.faults[:] = [fault for fault in page.faults if not any(lost in fault for lost in LOST)]
 
 
 def test_a_drain_shows_its_progress(page: Page, agent: Agent) -> None:
@@ -66,3 +72,51 @@ def test_a_drain_shows_its_progress(page: Page, agent: Agent) -> None:
     expect(progress).to_contain_text(re.compile("Migrating[1-9]"))
     expect(progress).to_have_count(0)
     expect(page.locator("header.heading")).to_contain_text("ineligible")
+
+
+def test_a_page_that_got_no_answer_shows_itself_once_there_is_one(page: Page, shared_page: WatchedPage) -> None:
+    """Chromium ends requests when an interface comes or goes: at the start, in a page, in a list, in its scripts."""
+    calls = broken_at_first(
+        page, "**/v1/yurt/session", "**/v1/yurt/jobs*", "**/app/pages/services.js", "**/v1/services*"
+    )
+    page.goto("/ui/jobs")
+    expect(page.get_by_role("alert")).to_contain_text("No answer")
+    expect(page.get_by_role("table", name="Jobs")).to_contain_text("web")
+    page.get_by_role("link", name="Services").click()
+    expect(page.locator("h1")).to_have_text("Services")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    assert min(calls.values()) > BROKEN, calls
+    forgive(shared_page)
+
+
+def test_a_page_asks_at_once_when_the_browser_is_online_again(page: Page, shared_page: WatchedPage) -> None:
+    page.goto("/ui/")
+    page.get_by_role("link", name="Overview", exact=True).wait_for()
+    page.clock.install()  # no pause ends by itself
+    page.route("**/v1/deployments*", lambda route: route.abort("internetdisconnected"))
+    visit(page, "/ui/deployments")
+    expect(page.get_by_role("alert")).to_contain_text("No answer")
+    page.unroute("**/v1/deployments*")
+    page.evaluate("dispatchEvent(new Event('online'))")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    forgive(shared_page)
+
+
+BROKEN = 2
+"""So many requests of each kind fail."""
+
+
+def broken_at_first(page: Page, *patterns: str) -> dict[str, int]:
+    """Break the first requests as a change of the network does; the number of requests by pattern."""
+    calls = dict.fromkeys(patterns, 0)
+
+    def answer(pattern: str, route: Route) -> None:
+        calls[pattern] += 1
+        if calls[pattern] <= BROKEN:
+            route.abort("failed")
+        else:
+            route.continue_()
+
+    for pattern in patterns:
+        page.route(pattern, partial(answer, pattern))
+    return calls

@@ -45,6 +45,30 @@ class CachedAnswer(NamedTuple):
     size: int
 
 
+class DerivedIndexes:
+    """The index of each list whose rows are computed from other tables: 0 until the list had a row.
+
+    Nomad stores such rows, and the index of a table without writes is 0. Here nothing is stored: this process remembers
+    which list it has seen with a row. Once it has, the index never falls, so that watchers learn of the last row's end.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._empty_at: dict[str, int] = {}
+
+    def index_of(self, name: str, index: int, has_rows: Callable[[], bool]) -> int:
+        """`index`, the newest of the list's tables, or 0; `has_rows` is asked once for each index."""
+        if name in self._seen:
+            return index
+        if self._empty_at.get(name) == index:
+            return 0
+        if has_rows():
+            self._seen.add(name)
+            return index
+        self._empty_at[name] = index
+        return 0
+
+
 class AnswerCache:
     """Answers by key; the least recently used ones are dropped beyond a number of bytes."""
 

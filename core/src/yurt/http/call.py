@@ -15,7 +15,7 @@ from yurt.api.decode import check_size, decode_json, decode_value
 from yurt.api.encode import encode_json
 from yurt.api.row_texts import RowTexts
 from yurt.http.agent_info import AgentInfo
-from yurt.http.answer_cache import AnswerCache
+from yurt.http.answer_cache import AnswerCache, DerivedIndexes
 from yurt.http.authentication import TOKEN_HEADER, actor_of, connection_of, origin_of, origin_over, token_text
 from yurt.http.cluster import CLUSTER, Cluster
 from yurt.http.errors import NoServer, Refused
@@ -70,6 +70,7 @@ class Context(msgspec.Struct, frozen=True):
     """Held while long policies are read in a thread, so that one thread is enough for many requests of a caller."""
     texts: RowTexts = msgspec.field(default_factory=RowTexts)
     answers: AnswerCache = msgspec.field(default_factory=AnswerCache)
+    derived: DerivedIndexes = msgspec.field(default_factory=DerivedIndexes)
     zipped: ZippedTexts = msgspec.field(default_factory=ZippedTexts)
     servers: ApiPort | None = None
     """How an agent without a server reaches those that have one."""

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from yurt.api.encode import to_wire
 from yurt.api.stubs import alloc_stub
-from yurt.http.answers import changed_view, kinds_index, list_rows
+from yurt.http.answers import changed_view, kinds_index, list_page, list_rows
 from yurt.http.call import Call, empty_answer, json_answer, object_missing, read_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.query import flag
@@ -157,7 +157,12 @@ async def list_csi_plugins(call: Call) -> web.Response:
         wire = to_wire(plugin)
         return {name: wire[name] for name in _PLUGIN_STUB}
 
-    return await list_rows(call, PLUGIN_KINDS, listing, render=lambda _: stub)
+    def index_of(view: View) -> int:
+        newest = kinds_index(view, PLUGIN_KINDS)
+        return call.context.derived.index_of("csi plugins", newest, lambda: bool(view.of(CsiVolumeRows).plugins()))
+
+    view, index = await changed_view(call, [kind.watched() for kind in PLUGIN_KINDS], index_of)
+    return await list_page(call, listing(view), index, render=stub)
 
 
 async def read_csi_plugin(call: Call) -> web.Response:

@@ -9,6 +9,7 @@ from yurt.api.page import Pager, by_index
 from yurt.http.answers import answer_slot, changed_view
 from yurt.http.call import Call, object_missing, read_answer
 from yurt.http.lists import list_answer, page_answer
+from yurt.server.views import View
 from yurt.server.views.jobs import JobRows
 from yurt.structs.task import ScalingPolicy
 
@@ -25,7 +26,11 @@ async def list_policies(call: Call) -> web.Response:
         wire = to_wire(policy)
         return {name: wire[name] for name in STUB_FIELDS}
 
-    view, index = await changed_view(call, [JobRows.watched()], lambda view: view.of(JobRows).index)
+    def index_of(view: View) -> int:
+        jobs = view.of(JobRows)
+        return call.context.derived.index_of("scaling policies", jobs.index, lambda: jobs.has_policies)
+
+    view, index = await changed_view(call, [JobRows.watched()], index_of)
     slot = answer_slot(call, view, (JobRows,), options.namespace)
     if slot is not None and (kept := slot.find()) is not None:
         return list_answer(call, kept.pieces, kept.at_index, kept.next_token)

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index, make_page
-from yurt.http.answers import answer_slot, changed_view, kinds_index
+from yurt.http.answers import answer_slot, changed_view, list_index
 from yurt.http.call import Call, empty_answer, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.lists import check_uuid, list_answer, page_answer
@@ -127,7 +127,7 @@ async def of_alloc(call: Call) -> web.Response:
 async def _below(call: Call, kind: type[Rows[K, Any]], key: K, column: str, *, missing: str) -> web.Response:
     """The registrations of a job or an allocation."""
     watched = [call.view().of(kind).watched_of(key), ServiceRows.watched_where(column, key)]
-    view, index = await changed_view(call, watched, lambda view: kinds_index(view, (ServiceRows, kind)))
+    view, index = await changed_view(call, watched, lambda view: list_index(view, (ServiceRows, kind)))
     if key not in view.of(kind):
         return object_missing(call, missing, index)
     page = make_page(view.of(ServiceRows).where(column, key), to_wire, key=by_index, options=call.options)

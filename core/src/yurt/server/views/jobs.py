@@ -22,6 +22,11 @@ class JobRows(NamespacedRow[JobKey, Job]):
         return self._state.job_submissions.get(key) if is_seen else None
 
     @property
+    def has_policies(self) -> bool:
+        """Whether any job has a scaling policy, whoever sees it."""
+        return any(group.scaling is not None for job in self._state.jobs.values() for group in job.task_groups)
+
+    @property
     def submissions_index(self) -> int:
         """When a source text changed last."""
         return self._state.job_submissions.index

@@ -60,8 +60,8 @@ class QuotaUsages:
 
     @property
     def index(self) -> int:
-        """The index of the last change to a table that usage depends on."""
-        return max(self._state.table(name).index for name in _SOURCES)
+        """The index of the last change to a table that usage depends on; 0 while there never was a quota."""
+        return self._state.quotas.index and max(self._state.table(name).index for name in _SOURCES)
 
     def preparation(self) -> Callable[[], object]:
         """The function that sums up the allocations; run it in a thread before `named`."""

@@ -4,6 +4,7 @@ import { connection, get, region } from "./core/api.js";
 import { plain } from "./core/format.js";
 import { useKeys } from "./core/keys.js";
 import { liveState } from "./core/live.js";
+import { afterPause } from "./core/retry.js";
 import { go, href, place } from "./core/router.js";
 import { chooseRegion, config, may, session } from "./core/session.js";
 import { choose, settings } from "./core/settings.js";
@@ -111,17 +112,19 @@ function Page({ found }) {
   const { route, parts } = found;
   const [, setArrived] = useState(/** @type {any} */ (null));
   const [failure, setFailure] = useState(/** @type {any} */ (null));
+  const [attempt, setAttempt] = useState(0);
   const [error, reset] = useErrorBoundary();
   useLayoutEffect(() => {
     if (loaded(route)) return;
     let current = true;
     loadPage(route).then(
-      () => current && setArrived(route),
-      (problem) => current && setFailure(problem),
+      () => current && (setFailure(null), setArrived(route)),
+      (problem) => current && setFailure((before) => ({ route, problem, count: before?.route === route ? before.count + 1 : 1 })),
     );
     return () => (current = false);
-  }, [route]);
-  if (error || failure) return html`<${Broken} error=${error ?? failure} reset=${() => (failure ? location.reload() : reset())} />`;
+  }, [route, attempt]);
+  useEffect(() => failure?.route === route && afterPause(failure.count, () => setAttempt((before) => before + 1)), [failure]);
+  if (error || failure) return html`<${Broken} error=${error ?? failure.problem} reset=${() => (failure ? location.reload() : reset())} />`;
   const Shown = loaded(route)?.[route.page];
   if (!Shown) return html`<p class="loading" role="status">Loading…</p>`;
   return html`<${Shown} ...${parts} />`;

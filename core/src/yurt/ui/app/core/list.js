@@ -8,6 +8,7 @@
 import { useCallback, useLayoutEffect, useRef, useState } from "../../vendor/preact.js";
 import { call, isAbort } from "./api.js";
 import { onChange } from "./live.js";
+import { useRetry } from "./retry.js";
 
 const FIRST_ROWS = 200;
 const MORE_ROWS = 1000;
@@ -149,6 +150,7 @@ export function useList({ kind, query, fields, facets = [], sort }) {
       stop();
     };
   }, [key, turn]);
+  useRetry(state.error, reload);
   return { ...state, ensure: more, reload };
 }
 

@@ -2,11 +2,13 @@
  * Data of a page: loaded once, again when the address or the server's state changes, given up when the page closes.
  *
  * `useData` asks again on change notices of the one live stream (`live.js`), at most once a second, so that a page costs
- * nothing while nothing changes. An error keeps the data that was there before beside it.
+ * nothing while nothing changes. An error keeps the data that was there before beside it; after a passing one it asks
+ * again (`retry.js`).
  */
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "../../vendor/preact.js";
 import { isAbort } from "./api.js";
 import { onChange } from "./live.js";
+import { useRetry } from "./retry.js";
 
 const THROTTLE_MS = 800;
 
@@ -38,6 +40,7 @@ export function useData(load, inputs, topics = []) {
     return () => controller.abort();
   }, [...inputs, turn]);
   useChanges(topics, reload);
+  useRetry(state.error, reload);
   return { ...state, reload };
 }
 
