@@ -382,8 +382,9 @@ def test_compute_adds_up_to_a_hundred_percent() -> None:
 
 
 def test_a_device_that_cannot_be_shared_in_a_mode_is_not() -> None:
-    kind = _kind(H100, [_card("a")], sharing="slice")
-    assert _lacks(_state([_node(1, kind)]), _job(_share(100))) == ["no nvidia/gpu can be shared by mps"]
+    for sharing, instead in (("slice", "the node shares them by slice"), ("", "the node gives them only as a whole")):
+        kind = _kind(H100, [_card("a")], sharing=sharing)
+        assert _lacks(_state([_node(1, kind)]), _job(_share(100))) == [f"no nvidia/gpu can be shared by mps; {instead}"]
 
 
 def test_mig_instances_are_the_smallest_that_fit_and_are_booked_whole() -> None:

@@ -169,6 +169,8 @@ def test_a_device_that_is_there_but_not_as_asked_is_told_from_one_that_is_not_th
     assert _only_change(_why_not(state, _gpu_job("amd/gpu"))) == 'leave out the device "amd/gpu" of task "web"'
     other = _near(_why_not(state, _gpu_job("amd/gpu")))
     assert other["node-1"][0].startswith('device "amd/gpu" is missing; the node has nvidia/gpu/')
+    model = _near(_why_not(state, _gpu_job("nvidia/gpu/no such model")))
+    assert model["node-1"][0].startswith('device "nvidia/gpu/no such model" is missing; the node has nvidia/gpu/')
     assert other["node-2"] == ['device "amd/gpu" is missing']
 
 

@@ -176,7 +176,8 @@ def _share_short(stock: Stock, at: int, task: str, request: RequestedDevice, ite
         text, reason = f"every {name} is taken whole or shared otherwise", ": all are taken whole or shared otherwise"
         return DeviceShortage(at, task, request, 0, text, reason)
     if not rooms:
-        text, reason = f"no {name} can be shared by {request.share}", f": none can be shared by {request.share}"
+        text = f"no {name} can be shared by {request.share}{_sharing_words(items)}"
+        reason = f": none can be shared by {request.share}"
         return DeviceShortage(at, task, request, 0, text, reason)
     memory = max(room[0] for room in rooms)
     if memory < asked:
@@ -189,6 +190,12 @@ def _share_short(stock: Stock, at: int, task: str, request: RequestedDevice, ite
     able_now = sum(room[0] >= asked and room[1] >= request.compute for room in rooms)
     text = f"{request.count - able_now} {name} short ({request.count} asked, {able_now} have room for a share)"
     return DeviceShortage(at, task, request, able_now, text, f": {_fewer(request.count)} have room for a share")
+
+
+def _sharing_words(items: list[DeviceItem]) -> str:
+    """The ways of sharing that the devices offer instead."""
+    modes = sorted({mode for item in items for mode in modes_of(item.kind, item.instance)} - {MIG})
+    return f"; the node shares them by {', '.join(modes)}" if modes else "; the node gives them only as a whole"
 
 
 def _fewer(count: int, noun: str = "") -> str:

@@ -59,6 +59,14 @@ def _doubts(state: Snapshot, job: Job, reads_nodes: bool) -> Iterator[str]:
 
     yield from _empty_datacenters(state, job, reads_nodes)
     yield from reference_doubts(job, NodeNames(state.nodes if reads_nodes else None))
+    if _has_devices(job):
+        from yurt.server.resources.device_names import device_doubts
+
+        yield from device_doubts(state, job, reads_nodes=reads_nodes)
+
+
+def _has_devices(job: Job) -> bool:
+    return any(task.resources.devices for group in job.task_groups for task in group.tasks)
 
 
 def _may_have_doubts(state: Snapshot, job: Job, reads_nodes: bool) -> bool:
@@ -66,6 +74,8 @@ def _may_have_doubts(state: Snapshot, job: Job, reads_nodes: bool) -> bool:
     from yurt.rules.references import may_have_doubts
     from yurt.server.resources.node_names import NO_NODES, CommonNames, sample_of
 
+    if _has_devices(job):
+        return True
     sample = sample_of(state.nodes)
     if sample.datacenters and not _is_in_one(job, sample.datacenters):
         return True
