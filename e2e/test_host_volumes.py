@@ -146,6 +146,15 @@ def test_a_job_waits_for_its_volume_and_a_registered_folder_stays(tmp_path: Path
         finished(agent, "waiting")
         assert (folder / "file").read_text() == "came\n"
         (volume,) = agent.get("/v1/volumes?type=host")
+        again = json.loads(spec.read_text()) | {"ID": volume["ID"]}
+        for change, code in (
+            ({"CapacityBytes": 2_000_000}, 0),
+            ({"RequestedCapacityMaxBytes": 1_000_000}, 1),
+            ({"RequestedCapacityMaxBytes": 4_000_000}, 0),
+        ):
+            spec.write_text(json.dumps(again | change))
+            assert agent.cli("volume", "register", str(spec)).returncode == code, change
+            assert agent.get(f"/v1/volume/host/{volume['ID']}")["CapacityBytes"] == 2_000_000
         assert agent.cli("volume", "delete", "late").returncode == 0
         assert (folder / "file").exists()
         missing = agent.cli("volume", "status", volume["ID"])

@@ -512,6 +512,29 @@ FILE_MISTAKES: tuple[FileMistake, ...] = (
         "cpu is a number of MHz; whole cores are asked for by cores = 1. Write a whole number, for example cpu = 500.",
     ),
     FileMistake(
+        "A weight out of range",
+        {
+            "group": 'affinity {\n      attribute = "${node.class}"\n      value     = "big"\n      weight    = 200\n    }'
+        },
+        "Unsuitable value: value must be a whole number, between -128 and 127",
+        "6:19",
+        "Write a whole number from -100 to 100, but not 0; a negative one keeps allocations away.",
+    ),
+    FileMistake(
+        "A dynamic block without labels",
+        {"group": 'dynamic "task" {\n      for_each = ["a"]\n      content {}\n    }'},
+        "All task blocks must have 1 label (name).",
+        "5:15",
+        'Write labels = ["name"] in the dynamic "task" block, before content.',
+    ),
+    FileMistake(
+        "An expression that is not closed",
+        {"task": 'env {\n        ARCH = "${attr.cpu.arch"\n      }'},
+        "Expected a closing brace to end the interpolation expression, but found extra characters.",
+        "6:32",
+        "Close the expression with }, or write $${ for the characters themselves.",
+    ),
+    FileMistake(
         "The same argument twice",
         {"job": "priority = 60\n  priority = 70"},
         'The argument "priority" was already set. Each argument may be set only once.',
@@ -598,6 +621,14 @@ FILE_MISTAKES: tuple[FileMistake, ...] = (
         'env.PORT: the group has no port "htp", so NOMAD_PORT_htp is not set',
         "9:9",
         'Did you mean "${NOMAD_PORT_http}"?',
+        code=0,
+    ),
+    FileMistake(
+        "A device that no node has",
+        {"resources": 'device "nvidia/gpu" {\n          count = 1\n        }'},
+        'device "nvidia/gpu" is on no node; no node has any device',
+        "9:9",
+        "`yurt plugin list` on a node says why",
         code=0,
     ),
     FileMistake(

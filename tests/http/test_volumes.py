@@ -75,6 +75,20 @@ async def test_a_volume_that_is_registered_again_gets_its_new_capacity(volumes: 
     assert (again.status, again.json["Volume"]["CapacityBytes"]) == (200, stored)
 
 
+@pytest.mark.parametrize(("most", "status"), [(999_999, 500), (1_000_000, 200), (0, 200)])
+async def test_a_volume_cannot_be_asked_to_be_smaller_than_it_is(volumes: Api, most: int, status: int) -> None:
+    volume = {**ASKED, "NodeID": NODE_ID, "HostPath": "/srv/mine", "CapacityBytes": 1_000_000}
+    volume |= {"RequestedCapacityMinBytes": 0, "RequestedCapacityMaxBytes": 0}
+    made = (await volumes.put("/v1/volume/host/register", {"Volume": volume})).json["Volume"]
+    bounds = {"CapacityBytes": 0, "RequestedCapacityMinBytes": 500, "RequestedCapacityMaxBytes": most}
+    again = await volumes.put("/v1/volume/host/register", {"Volume": {**made, **bounds}})
+    shown = (await volumes.get(f"/v1/volume/host/{made['ID']}")).json
+    assert again.status == status, again.text
+    assert status == 200 or again.text == "capacity_max (999999) must not be below the volume's capacity (1000000)"
+    assert shown["CapacityBytes"] == 1_000_000
+    assert shown["RequestedCapacityMaxBytes"] == (most if status == 200 else 0)
+
+
 async def test_a_folder_is_registered(volumes: Api) -> None:
     # Clients that marshal every field send the state of a volume that has none yet.
     volume = {**ASKED, "NodeID": NODE_ID, "HostPath": "/srv/mine", "State": ""}

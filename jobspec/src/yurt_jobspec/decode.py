@@ -166,6 +166,8 @@ class Decoder:
             return False
         detail = f"All {block.type} blocks must have {len(expected)} label{'s' if len(expected) > 1 else ''} ({names})."
         hint = f'Write {block.type} "name" {{ ... }}.'
+        if block.is_generated:
+            hint = f'Write labels = ["name"] in the dynamic "{block.type}" block, before content.'
         self.report(f"Missing name for {block.type}", detail, block.open, block.open + 1, hint=hint)
         return False
 
@@ -209,7 +211,9 @@ class Decoder:
             self.evaluator.budget.charge(1, each)
             inner = NameScope({iterator: {"key": key, "value": value}}, scope)
             labels = self.dynamic_labels(arguments.get("labels"), inner)
-            yield Placed(content._replace(type=block.labels[0].text, labels=labels, start=block.start), inner)
+            yield Placed(
+                content._replace(type=block.labels[0].text, labels=labels, start=block.start, is_generated=True), inner
+            )
 
     def dynamic_content(self, block: BlockNode) -> BlockNode:
         contents = [item for item in block.body.blocks if item.type == "content"]

@@ -27,6 +27,8 @@ def value_hint(name: str, kind: str, value: Value) -> str | None:
     """How to write an argument of that kind; None when the message already says it."""
     if kind in ("strings", "ints"):
         return _list_hint(name, value)
+    if name == "weight" and kind.startswith("int8"):
+        return "Write a whole number from -100 to 100, but not 0; a negative one keeps allocations away."
     if kind == "bool":
         return f"Write {name} = true or {name} = false, without quotes."
     if kind.startswith(_NUMBER_KINDS) and isinstance(value, str):

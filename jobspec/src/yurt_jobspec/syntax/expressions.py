@@ -111,10 +111,10 @@ class ExpressionParser:
         index = self.at if index is None else index
         raise SyntaxProblem(OffsetDiagnostic(summary, detail, self.starts[index], self.ends[index], hint))
 
-    def expect(self, kind: str, summary: str, detail: str) -> int:
+    def expect(self, kind: str, summary: str, detail: str, *, hint: str | None = None) -> int:
         """Consume a token of this kind and return its index."""
         if self.kinds[self.at] != kind:
-            self.reject(summary, detail)
+            self.reject(summary, detail, hint=hint)
         self.at += 1
         return self.at - 1
 

@@ -223,7 +223,7 @@ class Label(NamedTuple):
 
 
 class BlockNode(NamedTuple):
-    """`type "label" { body }`; `open` is the offset of the brace."""
+    """`type "label" { body }`; `open` is the offset of the brace. `is_generated`: by a dynamic block."""
 
     type: str
     labels: tuple[Label, ...]
@@ -231,6 +231,7 @@ class BlockNode(NamedTuple):
     open: int
     start: int
     end: int
+    is_generated: bool = False
 
     @property
     def name_end(self) -> int:

@@ -122,13 +122,16 @@ def _unescape(parser: ExpressionParser, raw: str, offset: int) -> str:
     return _ESCAPE.sub(replace, raw)
 
 
+_CLOSE = "Close the expression with }, or write $${ for the characters themselves."
+
+
 def _sequence(parser: ExpressionParser, kind: str) -> _Piece:
     opening = parser.at
     parser.at += 1
     if kind == INTERPOLATION:
         value = parser.expression()
         detail = "Expected a closing brace to end the interpolation expression, but found extra characters."
-        parser.expect(SEQUENCE_END, "Extra characters after interpolation expression", detail)
+        parser.expect(SEQUENCE_END, "Extra characters after interpolation expression", detail, hint=_CLOSE)
         return _Piece("value", value.start, value.end, value=value)
     assert kind == DIRECTIVE
     keyword = parser.word() if parser.kinds[parser.at] == IDENT else ""

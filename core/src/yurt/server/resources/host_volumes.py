@@ -82,6 +82,9 @@ class HostVolumes:
             capacity_bytes=_capacity(asked, existing, is_registered=is_registered),
             state=modes.PENDING if existing is None else existing.state,
         )
+        most, size = volume.requested_capacity_max_bytes, volume.capacity_bytes
+        if 0 < most < size:  # no folder shrinks below what it holds
+            raise Invalid(f"capacity_max ({most}) must not be below the volume's capacity ({size})")
         port = self._find_node(node.id)
         basis = (expectation(state, "host_volumes", volume.id),)
         pending = await self._put(volume, based_on=basis, region=self._region)

@@ -39,6 +39,9 @@ def drain_node(call: Invocation) -> int:
         _enable(call, node, spec)
         if flags.is_on("detach"):
             return 0
+    elif call.api.get(api_path("node", node["ID"])).get("DrainStrategy") is None:
+        call.screen.line(f"{clock()}: No drain strategy set for node {node['ID']}")
+        return 0
     return follow_drain(call, node["ID"])
 
 
