@@ -15,6 +15,9 @@ import struct
 import subprocess
 import termios
 import time
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,6 +92,77 @@ def talk_to(agent: Agent, alloc: str, command: list[str], scene: Callable[[Talk]
             return await scene(Talk(socket))
 
     return asyncio.run(play())
+
+
+SH = '["/bin/sh"]'
+UNKNOWN = "11111111-2222-4333-8444-555555555555"
+REFUSALS = [
+    (UNKNOWN, {"task": "main", "command": SH}, 404, f'Unknown allocation "{UNKNOWN}"'),
+    ("", {"task": "main", "command": SH}, 500, "UUID must be 36 characters"),
+    ("alloc", {"task": "nope", "command": SH}, 404, "nope"),
+    ("alloc", {"command": SH}, 400, "missing parameter: task"),
+    ("alloc", {"task": "main"}, 400, "command must be a JSON list of texts"),
+    ("alloc", {"task": "main", "command": "/bin/sh"}, 400, "command must be a JSON list of texts"),
+    ("alloc", {"task": "main", "command": "[1]"}, 400, "command must be a JSON list of texts"),
+    ("alloc", {"task": "main", "command": "[]"}, 400, "command must name a program"),
+    ("alloc", {"task": "main", "command": '[""]'}, 400, "command must name a program"),
+    ("alloc", {"task": "main", "command": SH, "tty": "maybe"}, 400, "tty"),
+    ("alloc", {"task": "main", "command": '["/no/such/program"]'}, 500, "/no/such/program"),
+]
+"""Which allocation, the query, and the answer before the socket opens."""
+
+
+@pytest.mark.parametrize(("which", "query", "status", "text"), REFUSALS)
+def test_a_session_that_cannot_begin_is_refused_with_the_reason(
+    dev_agent: Agent, task: str, which: str, query: dict[str, str], status: int, text: str
+) -> None:
+    alloc = task if which == "alloc" else which or "short"
+    answer = upgraded(dev_agent, alloc, query)
+    assert (answer[0], text in answer[1]) == (status, True), answer
+
+
+def test_a_command_in_a_task_that_has_ended_is_refused(dev_agent: Agent) -> None:
+    register(dev_agent, raw_exec_job("over", "/bin/true"))
+    wait_for("its end", lambda: [row["ClientStatus"] for row in dev_agent.allocs("over")] == ["complete"])
+    (alloc,) = dev_agent.allocs("over")
+    status, text = upgraded(dev_agent, alloc["ID"], {"task": "main", "command": SH})
+    assert (status, text) == (400, 'Task "main" is not running: it is dead')
+
+
+@pytest.mark.parametrize("frame", ['{"tty_size":{"height":"x"}}', "{", '{"stdin":{"data":5}}'])
+def test_a_frame_that_is_none_closes_the_session_with_the_reason(dev_agent: Agent, task: str, frame: str) -> None:
+    async def scene(talk: Talk) -> tuple[int | None, Any]:
+        await talk.socket.send_str(frame)
+        while (message := await talk.socket.receive()).type is aiohttp.WSMsgType.TEXT:
+            pass
+        return message.data, message.extra
+
+    code, reason = talk_to(dev_agent, task, ["cat"], scene)
+    assert (code, str(reason).startswith("no frame of exec: ")) == (1007, True), (code, reason)
+
+
+@pytest.mark.parametrize("size", [{"height": 0, "width": 0}, {"height": -5, "width": 10**9}])
+def test_a_terminal_of_an_impossible_size_goes_on(dev_agent: Agent, task: str, size: dict[str, int]) -> None:
+    async def scene(talk: Talk) -> bytes:
+        await talk.send({"tty_size": size})
+        await talk.give(b"echo a-$((40+2))\n")
+        return await talk.until(b"a-42")
+
+    assert b"a-42" in talk_to(dev_agent, task, ["/bin/sh"], scene, tty="true")
+
+
+def upgraded(agent: Agent, alloc: str, query: dict[str, str]) -> tuple[int, str]:
+    """Status and text of the answer to an upgrade to a websocket."""
+    request = urllib.request.Request(
+        f"{agent.address}/v1/client/allocation/{alloc}/exec?{urllib.parse.urlencode(query)}",
+        headers={
+            "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": base64.b64encode(bytes(16)).decode(),
+        },
+    )  # fmt: skip
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=LIMIT_S)
+    return refused.value.code, refused.value.read().decode()
 
 
 def test_frames_are_those_of_nomad(dev_agent: Agent, task: str) -> None:

@@ -514,7 +514,9 @@ FILE_MISTAKES: tuple[FileMistake, ...] = (
     FileMistake(
         "A weight out of range",
         {
-            "group": 'affinity {\n      attribute = "${node.class}"\n      value     = "big"\n      weight    = 200\n    }'
+            "group": (
+                'affinity {\n      attribute = "${node.class}"\n      value     = "big"\n      weight    = 200\n    }'
+            )
         },
         "Unsuitable value: value must be a whole number, between -128 and 127",
         "6:19",
