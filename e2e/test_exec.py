@@ -11,13 +11,12 @@ import json
 import os
 import pty
 import signal
+import socket
 import struct
 import subprocess
 import termios
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from typing import Any
 import aiohttp
 import psutil
 import pytest
+from yurt.cli.api.websocket import switch
 from yurt.testing.agent import Agent, raw_exec_job, register, running_agent, wait_for
 from yurt.testing.processes import odd_duration
 
@@ -122,7 +122,7 @@ def test_a_session_that_cannot_begin_is_refused_with_the_reason(
 
 
 def test_a_command_in_a_task_that_has_ended_is_refused(dev_agent: Agent) -> None:
-    register(dev_agent, raw_exec_job("over", "/bin/true"))
+    register(dev_agent, raw_exec_job("over", "/bin/true") | {"Type": "batch"})
     wait_for("its end", lambda: [row["ClientStatus"] for row in dev_agent.allocs("over")] == ["complete"])
     (alloc,) = dev_agent.allocs("over")
     status, text = upgraded(dev_agent, alloc["ID"], {"task": "main", "command": SH})
@@ -153,16 +153,11 @@ def test_a_terminal_of_an_impossible_size_goes_on(dev_agent: Agent, task: str, s
 
 def upgraded(agent: Agent, alloc: str, query: dict[str, str]) -> tuple[int, str]:
     """Status and text of the answer to an upgrade to a websocket."""
-    request = urllib.request.Request(
-        f"{agent.address}/v1/client/allocation/{alloc}/exec?{urllib.parse.urlencode(query)}",
-        headers={
-            "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
-            "Sec-WebSocket-Key": base64.b64encode(bytes(16)).decode(),
-        },
-    )  # fmt: skip
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=LIMIT_S)
-    return refused.value.code, refused.value.read().decode()
+    parts = urllib.parse.urlsplit(agent.address)
+    target = f"/v1/client/allocation/{alloc}/exec?{urllib.parse.urlencode(query)}"
+    with socket.create_connection((parts.hostname, parts.port), LIMIT_S) as opened:
+        status, text, _, _ = switch(opened, target, parts.netloc, {})
+    return status, text
 
 
 def test_frames_are_those_of_nomad(dev_agent: Agent, task: str) -> None:
