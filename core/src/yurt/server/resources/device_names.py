@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from yurt.scheduler.devices.bookings import modes_of
 from yurt.scheduler.devices.offers import is_named
 from yurt.state import Snapshot
-from yurt.structs.job import Job
+from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import NodeDeviceResource
 from yurt.structs.resources import RequestedDevice
 
@@ -24,36 +25,33 @@ def device_doubts(state: Snapshot, job: Job, *, reads_nodes: bool) -> Iterator[s
     """
     if not len(state.nodes):
         return
-    found: dict[tuple[str, str], str] = {}
+    doubt = functools.cache(lambda name, share: _doubt(state, name, share, reads_nodes))
     for group in job.task_groups:
-        for task in group.tasks:
-            for request in task.resources.devices:
-                texts = []
-                for each in request.first_available or (request,):
-                    key = each.name, each.share
-                    if key not in found:
-                        found[key] = _doubt(state, each, reads_nodes)
-                    texts.append(found[key])
-                if all(texts):
-                    yield f'Group "{group.name}" has warnings: Task "{task.name}" has warnings: {texts[0]}'
+        for task, request in _requests(group):
+            texts = [doubt(each.name, each.share) for each in request.first_available or (request,)]
+            if all(texts):
+                yield f'Group "{group.name}" has warnings: Task "{task}" has warnings: {texts[0]}'
 
 
-def _doubt(state: Snapshot, request: RequestedDevice, reads_nodes: bool) -> str:
+def _requests(group: TaskGroup) -> Iterator[tuple[str, RequestedDevice]]:
+    return ((task.name, request) for task in group.tasks for request in task.resources.devices)
+
+
+def _doubt(state: Snapshot, name: str, share: str, reads_nodes: bool) -> str:
     """Why no node has such a device; "" where one has."""
-    name = request.name
     if not any(is_named(kind, name) for kind in _kinds(state)):
         there = sorted({f"{kind.vendor}/{kind.type}/{kind.name}" for kind in _kinds(state)})
         return f'device "{name[:64]}" is on no node{_instead("nodes have", there) if reads_nodes else ""}'
-    if request.share not in MODES:
+    if share not in MODES:
         return ""
     modes: set[str] = set()
     for kind in _kinds(state):
         if is_named(kind, name):
             modes.update(*(modes_of(kind, instance) for instance in kind.instances))
-            if request.share in modes:
+            if share in modes:
                 return ""
     instead = _instead("nodes share it by", sorted(modes & set(MODES))) if modes else "; nodes give it only as a whole"
-    return f'device "{name[:64]}" is shared by {request.share} on no node{instead if reads_nodes else ""}'
+    return f'device "{name[:64]}" is shared by {share} on no node{instead if reads_nodes else ""}'
 
 
 def _kinds(state: Snapshot) -> Iterable[NodeDeviceResource]:
