@@ -23,7 +23,7 @@ class JobRows(NamespacedRow[JobKey, Job]):
 
     @property
     def has_policies(self) -> bool:
-        """Whether any job has a scaling policy, whoever sees it."""
+        """Whether any job has a scaling policy, whatever the caller may read."""
         return any(group.scaling is not None for job in self._state.jobs.values() for group in job.task_groups)
 
     @property
