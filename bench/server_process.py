@@ -27,6 +27,7 @@ from yurt.http.edge.connections import Connections, ServedAddress
 from yurt.runtime.env import RealEnv
 from yurt.sdk.value import replace
 from yurt.server.config import AclConfig, ServerConfig
+from yurt.server.first_job import import_first_job
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.storage.sqlite import SqliteLog
@@ -74,8 +75,11 @@ async def serve(port: int, nodes: int, folder: str, *, has_acl: bool) -> None:
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server.run(ready=ready), name="server")
         await ready.wait()
+        # As an agent does once it is ready; it is over long before all clients have registered.
+        loading = group.create_task(asyncio.to_thread(import_first_job))
         clients = SimulatedClients(server, [replace(node(number, 0), datacenter="dc1") for number in range(nodes)])
         await clients.register()
+        await loading
         app = make_app(server.http, None, AgentInfo(name="bench"))
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await runner.setup()

@@ -15,7 +15,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -51,14 +51,6 @@ READY_LIMIT_S = 30.0
 FAR_READY_LIMIT_S = 4.0
 """After this time, an agent that waits for other agents shows what it waits for."""
 SAME_SIGNAL_S = 1.0
-FIRST_JOB = (
-    "rules.validation.identity",
-    "rules.validation.job",
-    "scheduler.attempts",
-    "scheduler.job_types.blocked_evals",
-    "scheduler.plan_check",
-)
-"""Modules that the first registration and its evaluation import."""
 
 Reload = Callable[[], AgentConfig]
 Thresholds = tuple[int, int, int]
@@ -242,8 +234,8 @@ class _Agent:
             self.buffered_lines.release()
             watchdog = supervised(group, "watchdog of systemd", self.systemd.run_watchdog())
             self.systemd.ready(_status(parts.missing()))
-            first_job = FIRST_JOB if parts.server is not None else ()
-            supervised(group, "load the scheduler", asyncio.to_thread(_after_start, first_job))
+            after_start = partial(_after_start, runs_jobs=parts.server is not None)
+            supervised(group, "load the scheduler", asyncio.to_thread(after_start))
             giving_back = supervised(group, "return free memory", keep_giving_back())
             await self.stop_asked.wait()
             say(f"==> Caught signal: {_signal_word(self.stop_signal)}")
@@ -380,10 +372,12 @@ async def _wait(event: asyncio.Event) -> None:
     await event.wait()
 
 
-def _after_start(names: Iterable[str]) -> None:
-    """Import what a server's first job needs (numpy, above all) ahead of it, then return free memory."""
-    for name in names:
-        import_module(f"yurt.{name}")
+def _after_start(*, runs_jobs: bool) -> None:
+    """Import what a server's first job needs ahead of it, then return free memory."""
+    if runs_jobs:
+        from yurt.server.first_job import import_first_job
+
+        import_first_job()
     give_back()
 
 

@@ -7,9 +7,11 @@ with one of `AGENT_PARTS` and are relative to `nomad.`. Sinks and the API render
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import Mapping
+from operator import mul
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,6 +20,8 @@ from yurt.sdk.value import StrMap
 
 RECENT: Final = 128
 """The number of last durations of one name, kept for quantiles and for sinks that take each duration."""
+KEPT_MAX: Final = 2 * RECENT
+"""From this number of durations on, older ones are only summed up."""
 LABELLED_MAX: Final = 2_000
 """The largest number of combinations of a name and labels; further ones are counted under the name alone."""
 AGENT_PARTS: Final = ("agent", "memberlist", "raft", "runtime")
@@ -45,43 +49,76 @@ class Count(NamedTuple):
     labels: StrMap = NO_LABEL
 
 
-def _no_durations() -> array[float]:
-    return array("d", bytes(RECENT * array("d").itemsize))
-
-
-class Timing(msgspec.Struct):
+class Timing:
     """Durations in seconds: count, sum, extremes, sum of squares, and the last ones.
 
-    The last ones are an array of numbers, not objects: single floats that live for hours, among the thousands of
-    short-lived objects of each allocation, would each keep a megabyte of Python's heap from being returned.
+    A registered job adds 14 durations and few of them are ever read, so `add` only keeps them; they are summed up by
+    C code once `KEPT_MAX` are there, or when somebody reads. They are an array of numbers, not objects: single floats
+    that live for hours, among the thousands of short-lived objects of each allocation, would each keep a megabyte of
+    Python's heap from being returned.
     """
 
-    count: int = 0
-    total_s: float = 0.0
-    max_s: float = 0.0
-    min_s: float = 0.0
-    squares: float = 0.0
-    _ring: array[float] = msgspec.field(default_factory=_no_durations)
-    """The n-th duration, from 0 on, is at n % RECENT."""
+    __slots__ = ("_kept", "_max_s", "_min_s", "_squares", "_summed", "_summed_kept", "_total_s")
+
+    def __init__(self) -> None:
+        self._kept = array("d")
+        """The last durations, the oldest first: at least `RECENT`, where there are as many."""
+        self._summed_kept = 0
+        """The number of kept durations, from the oldest on, that the sums contain."""
+        self._summed = 0
+        self._total_s = self._squares = 0.0
+        self._min_s, self._max_s = math.inf, 0.0
+
+    def add(self, seconds: float) -> None:
+        """Add a duration."""
+        self._kept.append(seconds)
+        if len(self._kept) >= KEPT_MAX:
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        """Bring the sums up to date, and drop all but the recent durations."""
+        new = self._kept[self._summed_kept :]
+        if new:
+            self._summed += len(new)
+            self._total_s += sum(new)
+            self._squares += sum(map(mul, new, new))
+            self._min_s, self._max_s = min(self._min_s, min(new)), max(self._max_s, max(new))
+            del self._kept[:-RECENT]
+            self._summed_kept = len(self._kept)
+
+    @property
+    def count(self) -> int:
+        """The number of all durations."""
+        return self._summed + len(self._kept) - self._summed_kept
+
+    @property
+    def total_s(self) -> float:
+        """The sum of all durations."""
+        self._sum_up()
+        return self._total_s
+
+    @property
+    def max_s(self) -> float:
+        """The longest duration; 0 without any."""
+        self._sum_up()
+        return self._max_s
+
+    @property
+    def min_s(self) -> float:
+        """The shortest duration; 0 without any."""
+        self._sum_up()
+        return self._min_s if self._summed else 0.0
+
+    @property
+    def squares(self) -> float:
+        """The sum of the squares of all durations."""
+        self._sum_up()
+        return self._squares
 
     @property
     def recent(self) -> list[float]:
         """The last `RECENT` durations, the oldest first."""
-        oldest = self.count % RECENT
-        newer = self._ring[:oldest].tolist()
-        return newer if self.count < RECENT else self._ring[oldest:].tolist() + newer
-
-    def add(self, seconds: float) -> None:
-        """Add a duration."""
-        # Comparisons instead of `min` and `max`, which cost as much as the rest: a registered job adds 14 durations.
-        if seconds < self.min_s or not self.count:
-            self.min_s = seconds
-        if seconds > self.max_s:  # noqa: PLR1730
-            self.max_s = seconds
-        self._ring[self.count % RECENT] = seconds
-        self.count += 1
-        self.total_s += seconds
-        self.squares += seconds * seconds
+        return self._kept[-RECENT:].tolist()
 
     @property
     def mean_s(self) -> float:
@@ -91,9 +128,10 @@ class Timing(msgspec.Struct):
     @property
     def deviation_s(self) -> float:
         """The standard deviation of all durations; 0 for fewer than two."""
-        if self.count < 2:
+        count, total_s = self.count, self.total_s
+        if count < 2:
             return 0.0
-        variance = (self.squares - self.total_s * self.total_s / self.count) / (self.count - 1)
+        variance = (self.squares - total_s * total_s / count) / (count - 1)
         return float(max(variance, 0.0) ** 0.5)
 
     def quantile(self, share: float) -> float:
@@ -105,7 +143,12 @@ class Timing(msgspec.Struct):
 
     def copy(self) -> Timing:
         """A copy that later durations do not change."""
-        return Timing(self.count, self.total_s, self.max_s, self.min_s, self.squares, self._ring[:])
+        self._sum_up()
+        made = Timing()
+        for name in Timing.__slots__:
+            setattr(made, name, getattr(self, name))
+        made._kept = self._kept[:]
+        return made
 
 
 class Duration(NamedTuple):
