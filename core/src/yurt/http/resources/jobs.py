@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from yurt.api.decode import decode_job
+from yurt.api.decode import are_jobs_prepared, decode_job, prepare_jobs
 from yurt.api.encode import encode_builtins
 from yurt.api.page import STEP, by_modify_index, by_name, in_order
 from yurt.api.pieces import JsonList
@@ -118,6 +118,8 @@ async def read_job(call: Call, document: Any, *, needs_id: bool = True) -> tuple
         _set(fields, folded, "Region", call.agent.region)
     if folded.get("priority") is None:
         _set(fields, folded, "Priority", call.settings.job_default_priority)
+    if not are_jobs_prepared():
+        await call.context.env.in_thread(prepare_jobs)
     try:
         is_large = call.has_large_body
         # The namespace has a pool for jobs that name none, which the operation looks up.
