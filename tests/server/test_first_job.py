@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 
-PROGRAM = '''
+PROGRAM = """
 import asyncio, json, socket, sys, threading
 from aiohttp import web
 from yurt.agent.node import HTTP_OPTIONS
@@ -87,7 +87,7 @@ async def main():
     await running
 
 asyncio.run(main())
-'''
+"""
 
 
 def test_the_first_requests_import_in_threads_and_registrations_describe_jobs_there() -> None:

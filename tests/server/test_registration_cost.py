@@ -11,17 +11,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from yurt.api.decode import decode_job
 from yurt.fsm import apply
+from yurt.runtime.metrics import Metrics
+from yurt.runtime.turns import Turns
 from yurt.scheduler import InFlightPlans, attempt, check_plan
 from yurt.sdk.value import UnixNano
 from yurt.server.config import ServerConfig
 from yurt.server.resources.admission import admitted, with_defaults
-from yurt.state import Snapshot, Tables
+from yurt.server.resources.idle import IdleReclaimer
+from yurt.server.scheduling.eval_queue import EvalQueue
+from yurt.state import Change, Snapshot, Tables
 from yurt.structs.commands import ApplyPlan, RegisterJob
 from yurt.testing import factories
+from yurt.testing.fakes import FakeEnv
 
 TRIES = 3
 CALLS_MAX = 344
@@ -110,3 +115,21 @@ def test_the_admission_of_a_plain_job_takes_few_calls() -> None:
 
 def test_the_placement_of_a_plain_job_takes_few_calls() -> None:
     assert calls_to_place(state_with_nodes(60)) <= CALLS_TO_PLACE_MAX
+
+
+def calls_to_observe(count: int) -> int:
+    """The calls of functions with which a leader's duties follow a plan that places so many allocations."""
+    state = Snapshot.empty()
+    metrics, env = Metrics(), FakeEnv()
+    queue = EvalQueue(env=env, writer=None, current=lambda: state, turns=Turns(), metrics=metrics)
+    reclaimer = IdleReclaimer(env=env, writer=cast(Any, None), metrics=metrics, config=ServerConfig(name="cost"))
+    placed = [factories.alloc() for _ in range(count)]
+    changes = tuple(Change("allocs", alloc.id, None, alloc) for alloc in placed)
+    with counted_calls() as calls:
+        queue.observe(changes, index=1)
+        reclaimer.observe(changes)
+    return calls[0]
+
+
+def test_duties_make_no_calls_for_each_placed_allocation_without_a_past() -> None:
+    assert calls_to_observe(300) == calls_to_observe(3)

@@ -53,7 +53,6 @@ _UPDATE: Data = {
     "AutoPromote": False,
     "Canary": 0,
 }
-NOTHING: Mapping[str, Any] = {}
 _MIGRATE: Data = {
     "MaxParallel": 1,
     "HealthCheck": "checks",
@@ -196,9 +195,10 @@ def _merged(*policies: Data | None) -> Data:
     """The policies merged; a later one overrides an earlier one."""
     result: Data = {}
     for policy in policies:
-        for field, value in (policy or NOTHING).items():
-            if value is not None:
-                result[field] = value
+        if policy:
+            # Nearly all policies are our own defaults, without a null: C code copies these.
+            has_null = None in policy.values()
+            result.update({key: value for key, value in policy.items() if value is not None} if has_null else policy)
     return result
 
 

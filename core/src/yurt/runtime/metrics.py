@@ -71,8 +71,9 @@ class Timing:
 
     def add(self, seconds: float) -> None:
         """Add a duration."""
-        self._kept.append(seconds)
-        if len(self._kept) >= KEPT_MAX:
+        kept = self._kept
+        kept.append(seconds)
+        if len(kept) >= KEPT_MAX:
             self._sum_up()
 
     def _sum_up(self) -> None:
@@ -82,7 +83,8 @@ class Timing:
             self._summed += len(new)
             self._total_s += sum(new)
             self._squares += sum(map(mul, new, new))
-            self._min_s, self._max_s = min(self._min_s, min(new)), max(self._max_s, max(new))
+            shortest, longest = min(new), max(new)
+            self._min_s, self._max_s = min(self._min_s, shortest), max(self._max_s, longest)
             del self._kept[:-RECENT]
             self._summed_kept = len(self._kept)
 
@@ -182,18 +184,15 @@ class Metrics(msgspec.Struct):
 
     def time(self, name: str, seconds: float, *, labels: Labels = NO_LABELS) -> None:
         """Record one duration."""
-        if labels:
-            key = (name, labels)
-            labelled = self.labelled_timings.get(key)
-            if labelled is None and has_place(self.labelled_timings, key):
-                labelled = self.labelled_timings[key] = Timing()
-            if labelled is not None:
-                labelled.add(seconds)
-                return
-        timing = self.timings.get(name)
+        timing = self.labelled_timings.get((name, labels)) if labels else self.timings.get(name)
         if timing is None:
-            timing = self.timings[name] = Timing()
+            timing = self._new_timing(name, labels)
         timing.add(seconds)
+
+    def _new_timing(self, name: str, labels: Labels) -> Timing:
+        if labels and has_place(self.labelled_timings, (name, labels)):
+            return self.labelled_timings.setdefault((name, labels), Timing())
+        return self.timings.setdefault(name, Timing())
 
     def counts(self) -> list[Count]:
         """All counters, under their full names."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice, repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from yurt.state.persistent_table import Table, TableEditor
@@ -42,6 +43,12 @@ _change: Callable[[tuple[str, Hashable, Any, Any]], Change] = partial(tuple.__ne
 """A `Change` of four parts, made in a third of the time of the constructor."""
 
 Changes = tuple[Change, ...]
+_table_of: Callable[[Change], str] = itemgetter(0)
+
+
+def has_change_of(changes: Changes, table: str) -> bool:
+    """Whether a row of the table changed: for duties that follow few tables, as a plan writes thousands of rows."""
+    return table in map(_table_of, changes)
 
 
 COLUMNS_WORK: Final = {name: schema.columns_work for name, schema in TABLES.items() if schema.columns_work}

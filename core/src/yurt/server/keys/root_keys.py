@@ -27,7 +27,7 @@ from yurt.server.log.log_writer import Stale
 from yurt.server.log.replica import Replica
 from yurt.server.log.state_waits import wait_for
 from yurt.server.peers import Peers, RootKey
-from yurt.state import Changes
+from yurt.state import Changes, has_change_of
 from yurt.structs.commands import DeleteRootKeys, Expectation, PutRootKey, RekeyACLAuthMethods, RekeyVariables
 from yurt.structs.variable import KEY_ACTIVE, KEY_INACTIVE, KEY_PREPUBLISHED, KEY_REKEYING, KeyState, RootKeyMeta
 
@@ -144,8 +144,8 @@ class RootKeys:
 
     def observe(self, changes: Changes) -> None:
         """Track added, changed and removed keys."""
-        moved = [change for change in changes if change.table == "root_keys"]
-        if moved:
+        if has_change_of(changes, "root_keys"):
+            moved = [change for change in changes if change.table == "root_keys"]
             self._gone.update(change.before.key_id for change in moved if change.after is None)
             self.look()
 

@@ -10,7 +10,7 @@ from yurt.runtime.metrics import Metrics
 from yurt.server.config import ServerConfig
 from yurt.server.log.log_writer import LogWriter
 from yurt.server.log.state_waits import wait_for
-from yurt.state import Changes, Snapshot
+from yurt.state import Changes, Snapshot, has_change_of
 from yurt.structs.alloc import Allocation
 from yurt.structs.predicates import is_terminal
 from yurt.structs.queueing.idle import idle_policy_of, is_idle, is_same_policy
@@ -38,10 +38,14 @@ class IdleReclaimer:
 
     def observe(self, changes: Changes) -> None:
         """Follow the reports of clients, and what users do about them."""
+        if not has_change_of(changes, "allocs"):
+            return
         for change in changes:
             if change.table != "allocs":
                 continue
             after: Allocation | None = change.after
+            if change.before is None and (after is None or after.idle is None):
+                continue  # a new one, of which a plan places thousands
             self._count_withdrawal(change.before, after)
             if after is not None and after.idle is not None and is_idle(after):
                 if after.id not in self._idle or _has_news(change.before, after):

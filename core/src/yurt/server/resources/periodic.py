@@ -18,7 +18,7 @@ from yurt.sdk.errors import Conflict, Invalid, NotFound
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.log.log_writer import LogWriter
 from yurt.server.log.state_waits import wait_for
-from yurt.state import Changes
+from yurt.state import Changes, has_change_of
 from yurt.state.store import Snapshot
 from yurt.state.tables import JobKey
 from yurt.structs.job import Job, PeriodicConfig
@@ -52,6 +52,8 @@ class PeriodicDispatcher:
 
     def observe(self, changes: Changes) -> None:
         """Follow added, changed and removed jobs."""
+        if not has_change_of(changes, "jobs"):
+            return
         for change in changes:
             if change.table != "jobs":
                 continue

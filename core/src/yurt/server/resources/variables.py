@@ -21,7 +21,7 @@ from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.log_writer import Committed, Stale, error_of
 from yurt.server.log.replica import Replica
 from yurt.server.log.state_waits import wait_for
-from yurt.state import Changes, Snapshot
+from yurt.state import Changes, Snapshot, has_change_of
 from yurt.structs.commands import (
     AnyCommand,
     DeleteVariable,
@@ -224,6 +224,8 @@ class Variables:
 
     def observe(self, changes: Changes) -> None:
         """Follow added and removed locks."""
+        if not has_change_of(changes, "variables"):
+            return
         for change in changes:
             if change.table == "variables":
                 variable: EncryptedVariable = change.after or change.before

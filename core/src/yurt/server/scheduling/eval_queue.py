@@ -107,7 +107,9 @@ class EvalQueue:
             if change.table == "evals":
                 self._observe_eval(change, now)
             elif change.table == "allocs":
-                count_requeue(self._metrics, self._current(), change)
+                # Decided here: a plan places thousands, and hardly any goes on with the work of another.
+                if change.before is None and change.after is not None and change.after.reschedule_tracker is not None:
+                    count_requeue(self._metrics, self._current(), change)
             elif change.table == "scheduler_config":
                 self._is_paused = self._current().scheduler_config.pause_eval_broker
                 self._changed.set()

@@ -10,7 +10,7 @@ from yurt.runtime.env import Env
 from yurt.runtime.turns import Turns
 from yurt.sdk.value import NANOSECONDS
 from yurt.server.log.state_waits import wait_for
-from yurt.state import Change, Changes, Snapshot
+from yurt.state import Change, Changes, Snapshot, has_change_of
 from yurt.structs import status
 from yurt.structs.evaluation import Evaluation
 
@@ -91,10 +91,8 @@ class PoolQueues:
 
     def observe(self, changes: Changes) -> None:
         """Follow a command's changes other than evaluations."""
-        for change in changes:
-            if change.table == "node_pools":
-                self._follow_pools(self._current())
-                break
+        if has_change_of(changes, "node_pools"):
+            self._follow_pools(self._current())
         if self.gate is None:
             return
         self.gate.follow(changes)
