@@ -46,8 +46,8 @@ sys.addaudithook(on_event)
 
 async def ask(port, method, path, body=b""):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"{method} {path} HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
-    writer.write(head.encode() + body)
+    head = (f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", f"Content-Length: {len(body)}", "", "")
+    writer.write("\\r\\n".join(head).encode() + body)
     answer = await reader.read()
     writer.close()
     return answer.partition(b"\\r\\n")[0].decode()
