@@ -12,20 +12,15 @@ becomes a part of a path.
 
 from __future__ import annotations
 
-import base64
 import logging
 import os
 import re
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.server.config import AEAD, KeyProviderConfig
@@ -33,25 +28,20 @@ from yurt.server.peers import RootKey
 from yurt.storage.checksummed_file import checked, read_checked
 
 if TYPE_CHECKING:
+    from yurt.server.keys.ciphers import SigningKey
     from yurt.server.keys.key_encryption import KeyProviders
 
 log = logging.getLogger(__name__)
 
-KEY_BITS: Final = 2048
 SECRET_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 SUFFIX: Final = ".key.json"
 KEY_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-RS256: Final = "RS256"
-EDDSA: Final = "EdDSA"
 SHOWN_MAX: Final = 64
 """The maximum number of characters of a malformed id in a message."""
 MEMORY: Final = "memory"
 """The name of a keyring that keeps its keys in memory."""
 NOT_HERE: Final = "this server does not have the key"
-
-
-SigningKey: TypeAlias = rsa.RSAPrivateKey | Ed25519PrivateKey
 
 
 class KeyWrapping(NamedTuple):
@@ -139,7 +129,9 @@ class Keyring:
 
     def create(self, key_id: str) -> RootKey:
         """Create and store a key."""
-        key = RootKey(key_id=key_id, secret=os.urandom(SECRET_BYTES), pem=_new_pem())
+        from yurt.server.keys.ciphers import new_pem
+
+        key = RootKey(key_id=key_id, secret=os.urandom(SECRET_BYTES), pem=new_pem())
         self.add(key)
         return key
 
@@ -154,6 +146,7 @@ class Keyring:
             self._store(self._folder / f"{key.key_id}{SUFFIX}", key)
         self._keys[key.key_id] = key
         self._locked.pop(key.key_id, None)
+        _import_ciphers()
 
     def _store(self, path: Path, key: RootKey) -> None:
         """Write a key, sealed if there is an active key encryption key, which must open it again."""
@@ -201,15 +194,19 @@ class Keyring:
 
     def encrypt(self, key_id: str, text: bytes, *, context: bytes) -> bytes:
         """A nonce and the ciphertext, which can be decrypted only in the same context."""
+        from yurt.server.keys.ciphers import encrypted
+
         nonce = os.urandom(NONCE_BYTES)
-        return nonce + AESGCM(self.get(key_id).secret).encrypt(nonce, text, context)
+        return nonce + encrypted(self.get(key_id).secret, text, nonce=nonce, context=context)
 
     def decrypt(self, key_id: str, data: bytes, *, context: bytes) -> bytes:
         """The plaintext; raises Unavailable without the key, Conflict when data or context were changed."""
+        from yurt.server.keys.ciphers import Undecryptable, decrypted
+
         key = self.get(key_id)
         try:
-            return AESGCM(key.secret).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], context)
-        except (InvalidTag, ValueError):
+            return decrypted(key.secret, data[NONCE_BYTES:], nonce=data[:NONCE_BYTES], context=context)
+        except Undecryptable:
             raise Conflict(f"what root key {key_id} sealed cannot be opened: it has been changed") from None
 
     def signer(self, key_id: str) -> SigningKey:
@@ -224,12 +221,10 @@ class Keyring:
         return {"keys": [self._public(key_id) for key_id in key_ids if key_id in self]}
 
     def _public(self, key_id: str) -> dict[str, str]:
+        from yurt.server.keys.ciphers import algorithm_of, public_jwk
+
         signer = self.signer(key_id)
-        common = {"use": "sig", "kid": key_id, "alg": algorithm_of(signer)}
-        if isinstance(signer, Ed25519PrivateKey):
-            return common | {"kty": "OKP", "crv": "Ed25519", "x": _base64url(signer.public_key().public_bytes_raw())}
-        numbers = signer.public_key().public_numbers()
-        return common | {"kty": "RSA", "n": _base64url(_magnitude(numbers.n)), "e": _base64url(_magnitude(numbers.e))}
+        return {"use": "sig", "kid": key_id, "alg": algorithm_of(signer)} | public_jwk(signer)
 
     def _load(self) -> dict[str, str]:
         """Read the files that were not read yet; returns those that no configured provider opens, with the reason."""
@@ -260,6 +255,8 @@ class Keyring:
             self._locked.pop(name, None)
             self._keys[key.key_id], self._wrapped_by[name] = key, provider
             self._seal_again(path, key, provider)
+        if self._keys:
+            _import_ciphers()
         self._is_loaded = True
         return refused
 
@@ -302,6 +299,11 @@ class Keyring:
         return key, provider
 
 
+def _import_ciphers() -> None:
+    """Import what the first use of a key needs where a call may block: `encrypt` and `decrypt` must not."""
+    import_module("yurt.server.keys.ciphers")
+
+
 def is_key_id(key_id: str) -> bool:
     """Whether this is a valid id of a root key."""
     return KEY_ID.fullmatch(key_id) is not None
@@ -320,26 +322,14 @@ def check_key_id(key_id: str) -> None:
         )
 
 
-def algorithm_of(signer: SigningKey) -> str:
-    """The only algorithm with which a key signs."""
-    return EDDSA if isinstance(signer, Ed25519PrivateKey) else RS256
-
-
 def _signing_key(key: RootKey) -> SigningKey:
     """The private key in a file; raises Invalid for one of another type."""
-    if not key.pem:
-        return Ed25519PrivateKey.from_private_bytes(key.secret)
-    loaded = serialization.load_pem_private_key(key.pem, password=None)
-    if not isinstance(loaded, rsa.RSAPrivateKey):
+    from yurt.server.keys.ciphers import ed25519_key, rsa_key
+
+    signer = rsa_key(key.pem) if key.pem else ed25519_key(key.secret)
+    if signer is None:
         raise Invalid(f"root key {key.key_id} holds no RSA key; restore its file")
-    return loaded
-
-
-def _new_pem() -> bytes:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    return signer
 
 
 def _write_private(path: Path, data: bytes) -> None:
@@ -353,11 +343,3 @@ def _write_private(path: Path, data: bytes) -> None:
     finally:
         os.close(handle)
     temporary.replace(path)
-
-
-def _magnitude(number: int) -> bytes:
-    return number.to_bytes((number.bit_length() + 7) // 8, "big")
-
-
-def _base64url(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

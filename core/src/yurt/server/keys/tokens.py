@@ -12,14 +12,10 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import padding
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
 from yurt.sdk.value import NANOSECONDS, UnixNano
-from yurt.server.keys.keyring import Keyring, algorithm_of
+from yurt.server.keys.keyring import Keyring
 from yurt.state.persistent_table import Table
 from yurt.structs.cluster import DEFAULT_NODE_IDENTITY_TTL
 from yurt.structs.variable import RootKeyMeta
@@ -49,19 +45,21 @@ class Times(msgspec.Struct):
     iat: float | None = None
 
 
+class _BadSignature(Exception):
+    """No root key of this region signed the token."""
+
+
 _UNREADABLE: Final = (msgspec.DecodeError, binascii.Error, RecursionError, UnicodeError)
 
 
 def signed_token(keyring: Keyring, key_id: str, claims: Mapping[str, Any]) -> str:
     """A token with these claims; may block. Raises Unavailable without the key."""
+    from yurt.server.keys.ciphers import algorithm_of, signature
+
     signer = keyring.signer(key_id)
     header = {"alg": algorithm_of(signer), "kid": key_id, "typ": "JWT"}
     body = b".".join(_encoded(msgspec.json.encode(part)) for part in (header, claims))
-    if isinstance(signer, Ed25519PrivateKey):
-        signature = signer.sign(body)
-    else:
-        signature = signer.sign(body, padding.PKCS1v15(), hashes.SHA256())
-    return (body + b"." + _encoded(signature)).decode()
+    return (body + b"." + _encoded(signature(signer, body))).decode()
 
 
 def key_id_of(token: str) -> str:
@@ -76,15 +74,15 @@ def checked_token(keyring: Keyring, token: str, keys: Table[str, RootKeyMeta], k
     """The claims of a token; may block. Raises PermissionDenied unless a root key signed it and its kind is `kind`."""
     try:
         if len(token) > TOKEN_MAX:
-            raise InvalidSignature
+            raise _BadSignature
         signed, _, signature = token.encode().rpartition(b".")
         first, _, second = signed.partition(b".")
         header = _header(first)
         if header.kid not in keys:
-            raise InvalidSignature
+            raise _BadSignature
         _verify(keyring, header, _decoded(signature), signed)
         return msgspec.json.decode(_decoded(second), type=kind)
-    except (*_UNREADABLE, InvalidSignature, Unavailable, Invalid):
+    except (*_UNREADABLE, _BadSignature, Unavailable, Invalid):
         raise PermissionDenied("it is not signed by a key of this region") from None
 
 
@@ -110,14 +108,12 @@ def _header(part: bytes) -> _Header:
 
 
 def _verify(keyring: Keyring, header: _Header, signature: bytes, signed: bytes) -> None:
-    """Raises InvalidSignature, or Unavailable or Invalid without the key."""
+    """Raises _BadSignature, or Unavailable or Invalid without the key."""
+    from yurt.server.keys.ciphers import algorithm_of, is_signed
+
     signer = keyring.signer(header.kid)
-    if header.alg != algorithm_of(signer):
-        raise InvalidSignature
-    if isinstance(signer, Ed25519PrivateKey):
-        signer.public_key().verify(signature, signed)
-    else:
-        signer.public_key().verify(signature, signed, padding.PKCS1v15(), hashes.SHA256())
+    if header.alg != algorithm_of(signer) or not is_signed(signer, signature, signed):
+        raise _BadSignature
 
 
 def _encoded(data: bytes) -> bytes:

@@ -13,9 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 from yurt.acl.validation import check_token, check_token_times
 from yurt.duties.acl_gc import expired
 from yurt.sdk.errors import DENIED, Invalid, PermissionDenied
@@ -129,10 +126,11 @@ class AclTokens:
     async def make_one_time(self, token: ACLToken, secret: str) -> MadeOneTime:
         """Create a one-time token for the holder of a token; raises PermissionDenied when that was deleted."""
         once, now = self._replica.env.uuid(), self._replica.env.now()
+        sealed = await self._replica.env.in_thread(_sealed, once, secret, token.accessor_id)
         made = OneTimeToken(
             secret_hash=hash_of_secret(once),
             accessor_id=token.accessor_id,
-            sealed_secret=_cipher(once).encrypt(_NONCE, secret.encode(), token.accessor_id.encode()),
+            sealed_secret=sealed,
             expires_at=now + seconds(ONE_TIME_S),
         )
         committed = await self._replica.propose(PutOneTimeToken(token=made, now=now))
@@ -150,10 +148,7 @@ class AclTokens:
         committed = await self._replica.propose(TakeOneTimeToken(secret_hash=secret_hash, now=self._replica.env.now()))
         token = committed.state.acl_tokens.get(one_time.accessor_id)
         assert token is not None, "apply exchanges a one-time token only while its token exists"
-        try:
-            secret = _cipher(once).decrypt(_NONCE, one_time.sealed_secret, one_time.accessor_id.encode()).decode()
-        except InvalidTag:
-            raise PermissionDenied(DENIED) from None
+        secret = await self._replica.env.in_thread(_opened, once, one_time)
         return made_token(committed, token.accessor_id, secret)
 
     async def collect(self, *, age_s: float) -> int:
@@ -198,5 +193,22 @@ def _reset_index(data_dir: str) -> int | None:
     return int(text)
 
 
-def _cipher(once: str) -> AESGCM:
-    return AESGCM(hashlib.sha256(b"one-time token\0" + once.lower().encode("utf-8", "surrogatepass")).digest())
+def _sealed(once: str, secret: str, accessor_id: str) -> bytes:
+    """A token's secret, encrypted with the secret of a one-time token; may block."""
+    from yurt.server.keys.ciphers import encrypted
+
+    return encrypted(_key_of(once), secret.encode(), nonce=_NONCE, context=accessor_id.encode())
+
+
+def _opened(once: str, token: OneTimeToken) -> str:
+    """The secret in a one-time token; may block. Raises PermissionDenied for another secret."""
+    from yurt.server.keys.ciphers import Undecryptable, decrypted
+
+    try:
+        return decrypted(_key_of(once), token.sealed_secret, nonce=_NONCE, context=token.accessor_id.encode()).decode()
+    except Undecryptable:
+        raise PermissionDenied(DENIED) from None
+
+
+def _key_of(once: str) -> bytes:
+    return hashlib.sha256(b"one-time token\0" + once.lower().encode("utf-8", "surrogatepass")).digest()
