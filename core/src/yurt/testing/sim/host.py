@@ -16,7 +16,7 @@ from unittest import mock
 
 from yurt.client.networks.detection import Offered
 from yurt.client.networks.settings import NetworkSettings
-from yurt.server.keys import keyring
+from yurt.server.keys import ciphers
 
 
 class NoHeapKeeper:
@@ -39,7 +39,7 @@ async def no_networks(_: NetworkSettings) -> Offered:
     return Offered()
 
 
-_new_pem = keyring._new_pem
+_new_pem = ciphers.new_pem
 
 
 @functools.cache
@@ -61,7 +61,7 @@ def simulated_machine(folder: Path, seed: int) -> Iterator[None]:
             "yurt.client.files.alloc_dir.unmount_secrets": lambda *_: None,
             "yurt.client.allocations.alloc_runner.unmount_secrets": lambda *_: None,
             "yurt.client.networks.records.RUN_FOLDER": folder / "networks",
-            "yurt.server.keys.keyring._new_pem": _signing_key,
+            "yurt.server.keys.ciphers.new_pem": _signing_key,
             "os.urandom": chance.randbytes,
         }.items():
             stack.enter_context(mock.patch(target, new))
