@@ -1,7 +1,7 @@
 """Lets allocations that come together start a few at a time.
 
 A start is work for one thread. If a hundred starts take turns, each lasts as long as all of them, and their memory is
-in use at one time: 40 KB each, which fragments Python's heap for good. So the first ones start first. A start that
+in use at one time: 30 KB each, which fragments Python's heap for good. So the first ones start first. A start that
 waits for something (an image, a predecessor, other members of a gang) delays the others only until `HOLD_S` is over.
 """
 
