@@ -31,10 +31,10 @@ def render(request: RenderRequest) -> Rendered:
     try:
         text = template.render(None, limits=LIMITS, is_record=_always if request.is_missing_key_error else _never)
     except TemplateError as error:
-        failed = Rendered(error=str(error), asked=tuple(asking.asked), missing=tuple(asking.missing))
+        failed = Rendered(error=str(error), asked=tuple(asking.questions), missing=tuple(asking.missing))
         return failed if not asking.missing else Rendered(asked=failed.asked, missing=failed.missing)
     output = b"" if asking.missing else text.encode("utf-8", "surrogateescape")
-    return Rendered(output=output, asked=tuple(asking.asked), missing=tuple(asking.missing))
+    return Rendered(output=output, asked=tuple(asking.questions), missing=tuple(asking.missing))
 
 
 def _always(_mapping: Mapping[str, object]) -> bool:

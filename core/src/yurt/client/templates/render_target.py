@@ -89,14 +89,14 @@ def _target(
     )
 
 
-def _bounded(asked: int | None, usual: float, settings: TemplateSettings) -> float:
+def _bounded(wait_ns: int | None, usual: float, settings: TemplateSettings) -> float:
     """A job's wait time within the operator's bounds."""
-    wait_s = usual if asked is None else asked / NANOSECONDS
+    wait_s = usual if wait_ns is None else wait_ns / NANOSECONDS
     return min(max(wait_s, settings.bound_min_s), settings.bound_max_s)
 
 
-def _id(given: int | None) -> int:
-    return -1 if given is None or given < 0 else given
+def _id(owner_id: int | None) -> int:
+    return -1 if owner_id is None or owner_id < 0 else owner_id
 
 
 def _mode(perms: str) -> int:

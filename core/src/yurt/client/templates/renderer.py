@@ -125,8 +125,8 @@ class Renderer:
             self._process, self._left = None, process
 
     async def _end(self) -> None:
-        gone, self._process, self._left = (self._process, self._left), None, None
-        for process in gone:
+        processes, self._process, self._left = (self._process, self._left), None, None
+        for process in processes:
             if process is not None:
                 await self._kill(process)
 

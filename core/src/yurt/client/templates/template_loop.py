@@ -51,7 +51,7 @@ class TemplateLoop:
         lookup = lookup_in(context.node(), context.region, place.env)
         self._all = [WrittenTemplate(each, place, context) for each in targets(place, context.settings, lookup=lookup)]
         self._watches = AnswerWatches(context, place, on_change=self._on_answer)
-        self._said_missing: tuple[Question, ...] = ()
+        self._reported_missing: tuple[Question, ...] = ()
 
     @property
     def env(self) -> dict[str, str]:
@@ -86,7 +86,7 @@ class TemplateLoop:
         for _ in range(ROUNDS_MAX):
             self._woken.clear()
             rendered = [await each.render(self._watches.answers) for each in self._all]
-            self._follow_asked(group)
+            self._follow_questions(group)
             wrong = next((each.error for each in rendered if each.error), "")
             if wrong:
                 raise Invalid(f"Template failed: {wrong}")
@@ -101,7 +101,7 @@ class TemplateLoop:
         for template, result in zip(self._all, rendered, strict=True):
             await template.write(result.output)
         self._dirty.clear()
-        self._said_missing = ()
+        self._reported_missing = ()
 
     async def _wait_answers(self, missing: tuple[Question, ...]) -> None:
         """Wait for a new answer; report missing answers once they are certainly missing, or after a moment."""
@@ -110,13 +110,13 @@ class TemplateLoop:
         answers = self._watches.answers
         is_answered = all(question in answers for question in missing)
         if is_answered or not await wait_or_sleep(self._env, self._woken, UNREACHABLE_AFTER_S):
-            self._say_missing(missing)
+            self._report_missing(missing)
             await self._woken.wait()
 
-    def _say_missing(self, missing: tuple[Question, ...]) -> None:
-        if missing == self._said_missing:
+    def _report_missing(self, missing: tuple[Question, ...]) -> None:
+        if missing == self._reported_missing:
             return
-        self._said_missing = missing
+        self._reported_missing = missing
         shown = ", ".join(question.shown for question in missing[:10])
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
         failing = next((self._watches.failing[each] for each in missing if each in self._watches.failing), "")
@@ -128,7 +128,7 @@ class TemplateLoop:
             await template.read_back()
         for template in self._followed():
             await template.render(self._watches.answers)
-        self._follow_asked(group)
+        self._follow_questions(group)
         return ()
 
     # Following.
@@ -136,13 +136,13 @@ class TemplateLoop:
     def _followed(self) -> list[WrittenTemplate]:
         return [each for each in self._all if each.is_followed]
 
-    def _follow_asked(self, group: asyncio.TaskGroup) -> None:
-        self._watches.follow({question for each in self._followed() for question in each.asked}, group)
+    def _follow_questions(self, group: asyncio.TaskGroup) -> None:
+        self._watches.follow({question for each in self._followed() for question in each.questions}, group)
 
     async def _follow(self, group: asyncio.TaskGroup) -> None:
         """Render again after new answers, until cancelled; return at once when the templates cannot change."""
         pending: dict[int, Template] = {}
-        while any(each.asked for each in self._followed()) or self._woken.is_set():
+        while any(each.questions for each in self._followed()) or self._woken.is_set():
             if not pending:
                 await self._woken.wait()
                 await self._settle()
@@ -163,7 +163,7 @@ class TemplateLoop:
         until = None
         while True:
             self._woken.clear()
-            concerned = [each.target for each in self._followed() if self._dirty.intersection(each.asked)]
+            concerned = [each.target for each in self._followed() if self._dirty.intersection(each.questions)]
             quiet_s = max((each.wait_min_s for each in concerned), default=0.0)
             until = until or self._env.monotonic() + max((each.wait_max_s for each in concerned), default=0.0)
             left_s = min(quiet_s, until - self._env.monotonic())
@@ -178,7 +178,7 @@ class TemplateLoop:
         for at, template in enumerate(self._all):
             if template.is_followed and await self._is_changed(template):
                 changed[at] = template.target.template
-        self._follow_asked(group)
+        self._follow_questions(group)
         if changed:
             self._notices.changed()
         return changed
@@ -206,5 +206,5 @@ class TemplateLoop:
         text = result.error or f"Missing: {', '.join(question.shown for question in result.missing[:10])}"
         if text != template.complaint:
             template.complaint = text
-            kept = f"Template {template.target.name} is not rendered again, its last text stays: {text}"
-            self._control.note(events.template(kept))
+            message = f"Template {template.target.name} is not rendered again, its last text stays: {text}"
+            self._control.note(events.template(message))

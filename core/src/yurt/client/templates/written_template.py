@@ -23,7 +23,7 @@ class WrittenTemplate:
 
     def __init__(self, target: RenderTarget, place: TemplatePlace, context: TemplateContext) -> None:
         self.target = target
-        self.asked: tuple[Question, ...] = ()
+        self.questions: tuple[Question, ...] = ()
         """The questions of its last rendering."""
         self.env: Mapping[str, str] = {}
         """The environment variables that it defines."""
@@ -70,13 +70,13 @@ class WrittenTemplate:
             is_missing_key_error=target.template.err_missing_key,
             denied=context.settings.denied_functions,
             provided=tuple(by_function(context.providers)),
-            answers=tuple((question, answers[question]) for question in self.asked if question in answers),
+            answers=tuple((question, answers[question]) for question in self.questions if question in answers),
             now=context.env.now(),
             addresses=await asyncio.to_thread(node_addresses) if b"sockaddr" in text else {},
         )
         rendered = await context.renderer.render(request)
         if not rendered.error:
-            self.asked = rendered.asked
+            self.questions = rendered.asked
         return rendered
 
     async def write(self, body: bytes) -> None:

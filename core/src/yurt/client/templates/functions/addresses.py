@@ -15,11 +15,11 @@ NAMES = "GetPrivateIP, GetPrivateIPs, GetPublicIP, GetPublicIPs, GetInterfaceIP 
 def sockaddr(addresses: Mapping[str, tuple[str, ...]]) -> Callable[[object], str]:
     """The function over these addresses by interface; a plural name gives all of them, separated by spaces."""
 
-    def call(asked: object) -> str:
+    def call(query: object) -> str:
         try:
-            words = shlex.split(text(asked))
+            words = shlex.split(text(query))
         except ValueError as error:
-            raise EvaluationFailure(f"sockaddr {text(asked)!r}: {error}") from None
+            raise EvaluationFailure(f"sockaddr {text(query)!r}: {error}") from None
         name = words[0].removesuffix("s") if words else ""
         match (name, *words[1:]):
             case ("GetPrivateIP",):
@@ -29,7 +29,7 @@ def sockaddr(addresses: Mapping[str, tuple[str, ...]]) -> Callable[[object], str
             case ("GetInterfaceIP", interface):
                 found = list(addresses.get(interface, ()))
             case _:
-                raise EvaluationFailure(f"sockaddr {text(asked)!r} is not available; there are {NAMES}")
+                raise EvaluationFailure(f"sockaddr {text(query)!r} is not available; there are {NAMES}")
         return " ".join(found) if words[0].endswith("s") else "".join(found[:1])
 
     return call

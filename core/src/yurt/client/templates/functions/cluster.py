@@ -59,15 +59,15 @@ class Asking:
     """The questions of one rendering, and the answers known so far."""
 
     def __init__(self, answers: Mapping[Question, QuestionAnswer], namespace: str) -> None:
-        self.asked: dict[Question, None] = {}
+        self.questions: dict[Question, None] = {}
         self.missing: dict[Question, None] = {}
         self._answers = answers
         self._namespace = namespace
 
     def ask(self, question: Question, *, is_needed: bool = True) -> QuestionAnswer:
         """The answer; a missing one delays the rendering."""
-        self.asked[question] = None
-        if len(self.asked) > QUESTIONS_MAX:
+        self.questions[question] = None
+        if len(self.questions) > QUESTIONS_MAX:
             raise EvaluationFailure(f"the template asks for more than {QUESTIONS_MAX} variables, services and files")
         answer = self._answers.get(question)
         if answer is None or (is_needed and not answer.exists and not answer.error):
@@ -80,9 +80,9 @@ class Asking:
         """Hold the rendering back until the answer changes."""
         self.missing[question] = None
 
-    def question(self, kind: str, given: object) -> Question:
+    def question(self, kind: str, reference: object) -> Question:
         """A path with its namespace: `path@namespace`, or the task's own."""
-        path, _, where = text(given).strip("/").partition("@")
+        path, _, where = text(reference).strip("/").partition("@")
         return Question(kind=kind, name=path, namespace=where.split(".")[0] or self._namespace)
 
 
@@ -94,7 +94,7 @@ def functions(asking: Asking) -> dict[str, TemplateFunction]:
         "nomadVarList": TemplateFunction(lambda *prefix: _variables(asking, prefix), 0, 1),
         "nomadVarListSafe": TemplateFunction(lambda *prefix: _variables(asking, prefix, is_safe=True), 0, 1),
         "nomadServices": TemplateFunction(lambda: _services(asking), 0, 0),
-        "nomadService": TemplateFunction(lambda *given: _service(asking, given), 1, 3),
+        "nomadService": TemplateFunction(lambda *arguments: _service(asking, arguments), 1, 3),
         "file": TemplateFunction(lambda path: _file(asking, path), 1, 1),
     }
 
@@ -154,13 +154,13 @@ def _services(asking: Asking) -> list[TemplateRecord]:
     ]
 
 
-def _service(asking: Asking, given: tuple[object, ...]) -> list[TemplateRecord]:
-    if len(given) == 2:
+def _service(asking: Asking, arguments: tuple[object, ...]) -> list[TemplateRecord]:
+    if len(arguments) == 2:
         raise EvaluationFailure("nomadService wants a name, or a number, a key and a name")
-    question = asking.question(SERVICE, given[-1])
+    question = asking.question(SERVICE, arguments[-1])
     found = asking.ask(question).data or ()
-    if len(given) == 3:
-        found = _chosen(found, whole(given[0]), text(given[1]))
+    if len(arguments) == 3:
+        found = _chosen(found, whole(arguments[0]), text(arguments[1]))
     return [_instance(each) for each in found]
 
 
@@ -198,8 +198,8 @@ def products(asking: Asking, provided: Collection[str]) -> dict[str, TemplateFun
 
 
 def _provided(asking: Asking, name: str) -> Callable[..., object]:
-    def call(*given: object) -> object:
-        return asking.ask(Question(kind=PROVIDED, name=name, arguments=tuple(text(each) for each in given))).data
+    def call(*arguments: object) -> object:
+        return asking.ask(Question(kind=PROVIDED, name=name, arguments=tuple(text(each) for each in arguments))).data
 
     return call
 

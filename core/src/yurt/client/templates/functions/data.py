@@ -21,9 +21,9 @@ _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028",
 _ESCAPE = re.compile("[<>&\u2028\u2029]")
 
 
-def parse_json(given: object) -> Any:
+def parse_json(document: object) -> Any:
     """The data of a JSON text; an empty text is an empty map."""
-    body = text(given)
+    body = text(document)
     if not body:
         return {}
     try:
@@ -58,11 +58,11 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def parse_yaml(given: object) -> Any:
+def parse_yaml(document: object) -> Any:
     """The data of a YAML text; an empty text is an empty map."""
     from yurt_jobspec.functions.yaml import YamlError, read_yaml
 
-    body = text(given)
+    body = text(document)
     if not body.strip():
         return {}
     try:
@@ -214,9 +214,9 @@ def _toml_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def base64_decode(given: object, *, is_url: bool = False) -> str:
+def base64_decode(encoded: object, *, is_url: bool = False) -> str:
     """The text of a base64 text; padding may be absent in the form for URLs."""
-    body = raw(given)
+    body = raw(encoded)
     padded = body + b"=" * (-len(body) % 4) if is_url else body
     try:
         found = base64.b64decode(padded, altchars=b"-_" if is_url else None, validate=True)
@@ -225,6 +225,6 @@ def base64_decode(given: object, *, is_url: bool = False) -> str:
     return found.decode("utf-8", "surrogateescape")
 
 
-def base64_encode(given: object, *, is_url: bool = False) -> str:
+def base64_encode(value: object, *, is_url: bool = False) -> str:
     """The text in base64."""
-    return (base64.urlsafe_b64encode if is_url else base64.b64encode)(raw(given)).decode()
+    return (base64.urlsafe_b64encode if is_url else base64.b64encode)(raw(value)).decode()

@@ -44,44 +44,44 @@ def _many(rule: Callable[[list[bool]], bool]) -> Callable[..., object]:
     return lambda requested, holder: rule([has_element(holder, each) for each in items(requested)])
 
 
-def parse_bool(given: object) -> bool:
+def parse_bool(value: object) -> bool:
     """Go's words for true and false."""
-    word = text(given)
+    word = text(value)
     if word.lower() not in _TRUTHS or (len(word) > 1 and word not in (word.lower(), word.upper(), word.title())):
         raise EvaluationFailure(f"parseBool: {word!r} is neither true nor false")
     return _TRUTHS[word.lower()]
 
 
-def parse_int(given: object) -> int:
+def parse_int(value: object) -> int:
     """A decimal whole number; an empty value is 0."""
     try:
-        return int(text(given) or "0", 10)
+        return int(text(value) or "0", 10)
     except ValueError:
-        raise EvaluationFailure(f"parseInt: {text(given)!r} is not a whole number") from None
+        raise EvaluationFailure(f"parseInt: {text(value)!r} is not a whole number") from None
 
 
-def parse_uint(given: object) -> int:
+def parse_uint(value: object) -> int:
     """A decimal whole number that is not negative."""
-    found = parse_int(given)
+    found = parse_int(value)
     if found < 0:
         raise EvaluationFailure(f"parseUint: {found} is negative")
     return found
 
 
-def parse_float(given: object) -> float:
+def parse_float(value: object) -> float:
     """A number; an empty value is 0."""
     try:
-        return float(text(given) or "0")
+        return float(text(value) or "0")
     except ValueError:
-        raise EvaluationFailure(f"parseFloat: {text(given)!r} is not a number") from None
+        raise EvaluationFailure(f"parseFloat: {text(value)!r} is not a number") from None
 
 
-def indent(spaces: object, given: object) -> str:
+def indent(spaces: object, value: object) -> str:
     """Each non-empty line, indented."""
     width = whole(spaces)
     if width < 0:
         raise EvaluationFailure(f"indent: {width} is negative")
-    pad, body = " " * bounded(width), text(given)
+    pad, body = " " * bounded(width), text(value)
     bounded(len(body) + width * (body.count("\n") + 1))
     return "\n".join(f"{pad}{line}" if line else line for line in body.split("\n"))
 
@@ -93,38 +93,38 @@ def loop(first: object, *end: object) -> range | list[int]:
     return list(range(start, stop))
 
 
-def join(separator: object, given: object) -> str:
+def join(separator: object, elements: object) -> str:
     """The texts of a list, with a separator between them."""
-    return text(separator).join(text(each) for each in items(given))
+    return text(separator).join(text(each) for each in items(elements))
 
 
-def split(separator: object, given: object) -> list[str]:
+def split(separator: object, value: object) -> list[str]:
     """The parts of a text; an empty text has none."""
-    body, between = text(given).strip(), text(separator)
+    body, between = text(value).strip(), text(separator)
     if not body:
         return []
     return body.split(between) if between else list(body)
 
 
-def split_to_map(separator: object, between: object, given: object) -> dict[str, str]:
+def split_to_map(separator: object, between: object, value: object) -> dict[str, str]:
     """`a:1,b:2` to a map."""
-    pairs = (piece.split(text(between), 1) for piece in split(separator, given) if piece)
+    pairs = (piece.split(text(between), 1) for piece in split(separator, value) if piece)
     return {pair[0].strip(): pair[1].strip() if len(pair) > 1 else "" for pair in pairs}
 
 
-def title(given: object) -> str:
+def title(value: object) -> str:
     """The text with each word capitalised."""
     made, is_start = [], True
-    for character in text(given):
+    for character in text(value):
         made.append(character.upper() if is_start else character)
         is_start = not (character.isalnum() or character in "_'")
     return "".join(made)
 
 
-def explode_map(given: object) -> dict[str, Any]:
+def explode_map(entries: object) -> dict[str, Any]:
     """Keys with slashes as maps in maps."""
     root: dict[str, Any] = {}
-    for key, value in sorted_items(mapping(given)):
+    for key, value in sorted_items(mapping(entries)):
         *path, last = text(key).split("/")
         here = root
         for part in path:
@@ -136,9 +136,9 @@ def explode_map(given: object) -> dict[str, Any]:
     return root
 
 
-def explode(given: object) -> dict[str, Any]:
+def explode(entries: object) -> dict[str, Any]:
     """Pairs with a Key and a Value as maps in maps."""
-    pairs = {text(_field(each, "Key")): _field(each, "Value") for each in items(given)}
+    pairs = {text(_field(each, "Key")): _field(each, "Value") for each in items(entries)}
     return explode_map(pairs)
 
 
@@ -149,19 +149,19 @@ def _field(value: object, name: str) -> Any:
     return fields[name]
 
 
-def by_tag(given: object) -> dict[str, list[Any]]:
+def by_tag(instances: object) -> dict[str, list[Any]]:
     """Service instances by each of their tags."""
     found: dict[str, list[Any]] = {}
-    for each in items(given):
+    for each in items(instances):
         for tag in items(_field(each, "Tags")):
             found.setdefault(text(tag), []).append(each)
     return found
 
 
-def by_key(given: object) -> dict[str, dict[str, Any]]:
+def by_key(pairs: object) -> dict[str, dict[str, Any]]:
     """Pairs by the first part of their key."""
     found: dict[str, dict[str, Any]] = {}
-    for each in items(given):
+    for each in items(pairs):
         head, _, rest = text(_field(each, "Key")).partition("/")
         if rest:
             found.setdefault(head, {})[rest] = each
@@ -226,8 +226,8 @@ HELPERS: Mapping[str, TemplateFunction] = {
     "maximum": TemplateFunction(lambda b, a: max(numeric(a), numeric(b)), 2, 2),
     "base64Decode": TemplateFunction(data.base64_decode, 1, 1),
     "base64Encode": TemplateFunction(data.base64_encode, 1, 1),
-    "base64URLDecode": TemplateFunction(lambda given: data.base64_decode(given, is_url=True), 1, 1),
-    "base64URLEncode": TemplateFunction(lambda given: data.base64_encode(given, is_url=True), 1, 1),
+    "base64URLDecode": TemplateFunction(lambda value: data.base64_decode(value, is_url=True), 1, 1),
+    "base64URLEncode": TemplateFunction(lambda value: data.base64_encode(value, is_url=True), 1, 1),
     "byKey": TemplateFunction(by_key, 1, 1),
     "byTag": TemplateFunction(by_tag, 1, 1),
     "contains": TemplateFunction(contains, 2, 2),
@@ -242,7 +242,7 @@ HELPERS: Mapping[str, TemplateFunction] = {
     "indent": TemplateFunction(indent, 2, 2),
     "join": TemplateFunction(join, 2, 2),
     "loop": TemplateFunction(loop, 1, 2),
-    "md5sum": TemplateFunction(lambda given: hashlib.md5(raw(given), usedforsecurity=False).hexdigest(), 1, 1),
+    "md5sum": TemplateFunction(lambda value: hashlib.md5(raw(value), usedforsecurity=False).hexdigest(), 1, 1),
     "mergeMap": TemplateFunction(merge, 2, 2),
     "mergeMapWithOverride": TemplateFunction(lambda first, second: merge(first, second, is_override=True), 2, 2),
     "parseBool": TemplateFunction(parse_bool, 1, 1),
@@ -253,8 +253,8 @@ HELPERS: Mapping[str, TemplateFunction] = {
     "parseYAML": TemplateFunction(data.parse_yaml, 1, 1),
     "regexMatch": TemplateFunction(patterns.regex_match, 2, 2),
     "regexReplaceAll": TemplateFunction(patterns.replace_all, 3, 3),
-    "replaceAll": TemplateFunction(lambda old, new, given: text(given).replace(text(old), text(new)), 3, 3),
-    "sha256Hex": TemplateFunction(lambda given: hashlib.sha256(raw(given)).hexdigest(), 1, 1),
+    "replaceAll": TemplateFunction(lambda old, new, value: text(value).replace(text(old), text(new)), 3, 3),
+    "sha256Hex": TemplateFunction(lambda value: hashlib.sha256(raw(value)).hexdigest(), 1, 1),
     "split": TemplateFunction(split, 2, 2),
     "splitToMap": TemplateFunction(split_to_map, 3, 3),
     "spew_dump": TemplateFunction(_dump),
@@ -265,13 +265,13 @@ HELPERS: Mapping[str, TemplateFunction] = {
     "toJSONPretty": TemplateFunction(lambda value: data.to_json(value, indent=2), 1, 1),
     "toUnescapedJSON": TemplateFunction(lambda value: data.to_json(value, is_escaped=False), 1, 1),
     "toUnescapedJSONPretty": TemplateFunction(lambda value: data.to_json(value, indent=2, is_escaped=False), 1, 1),
-    "toLower": TemplateFunction(lambda given: text(given).lower(), 1, 1),
+    "toLower": TemplateFunction(lambda value: text(value).lower(), 1, 1),
     "toTitle": TemplateFunction(title, 1, 1),
     "toTOML": TemplateFunction(data.to_toml, 1, 1),
-    "toUpper": TemplateFunction(lambda given: text(given).upper(), 1, 1),
+    "toUpper": TemplateFunction(lambda value: text(value).upper(), 1, 1),
     "toYAML": TemplateFunction(data.to_yaml, 1, 1),
-    "trim": TemplateFunction(lambda cut, given: text(given).strip(text(cut)), 2, 2),
-    "trimPrefix": TemplateFunction(lambda cut, given: text(given).removeprefix(text(cut)), 2, 2),
-    "trimSuffix": TemplateFunction(lambda cut, given: text(given).removesuffix(text(cut)), 2, 2),
-    "trimSpace": TemplateFunction(lambda given: text(given).strip(), 1, 1),
+    "trim": TemplateFunction(lambda cut, value: text(value).strip(text(cut)), 2, 2),
+    "trimPrefix": TemplateFunction(lambda cut, value: text(value).removeprefix(text(cut)), 2, 2),
+    "trimSuffix": TemplateFunction(lambda cut, value: text(value).removesuffix(text(cut)), 2, 2),
+    "trimSpace": TemplateFunction(lambda value: text(value).strip(), 1, 1),
 }

@@ -25,18 +25,18 @@ PATTERN_MAX = 10_000
 
 
 @lru_cache(maxsize=128)
-def pattern(given: str) -> re.Pattern[str]:
+def pattern(expression: str) -> re.Pattern[str]:
     """The pattern, compiled."""
-    if len(given) > PATTERN_MAX:
+    if len(expression) > PATTERN_MAX:
         raise EvaluationFailure(f"the pattern is longer than {PATTERN_MAX} characters")
-    if _NOT_RE2.search(given.replace("\\\\", "")):
-        raise EvaluationFailure(f"error parsing regexp: {given!r} looks around or back, which Go's patterns do not")
-    plain = _CLASS.sub(lambda match: _CLASSES.get(match[0], match[0]), given).replace("\\z", "\\Z")
+    if _NOT_RE2.search(expression.replace("\\\\", "")):
+        raise EvaluationFailure(f"error parsing regexp: {expression!r} looks around or back, which Go's patterns do not")
+    plain = _CLASS.sub(lambda match: _CLASSES.get(match[0], match[0]), expression).replace("\\z", "\\Z")
     plain = plain.replace("(?U)", "").replace("(?<", "(?P<")
     try:
         return re.compile(plain, re.ASCII if "\\" in plain else 0)
     except (re.error, OverflowError, RecursionError) as error:
-        raise EvaluationFailure(f"error parsing regexp: {given!r}: {error}") from None
+        raise EvaluationFailure(f"error parsing regexp: {expression!r}: {error}") from None
 
 
 def expand(match: re.Match[str], replacement: str) -> str:
@@ -54,36 +54,36 @@ def expand(match: re.Match[str], replacement: str) -> str:
     return _GROUP.sub(group, replacement)
 
 
-def regex_match(expression: object, given: object) -> bool:
+def regex_match(expression: object, subject: object) -> bool:
     """Whether the pattern matches anywhere."""
-    return pattern(text(expression)).search(text(given)) is not None
+    return pattern(text(expression)).search(text(subject)) is not None
 
 
-def replace_all(expression: object, replacement: object, given: object) -> str:
+def replace_all(expression: object, replacement: object, subject: object) -> str:
     """All matches replaced; `$1` is a group."""
-    return pattern(text(expression)).sub(lambda match: expand(match, text(replacement)), text(given))
+    return pattern(text(expression)).sub(lambda match: expand(match, text(replacement)), text(subject))
 
 
-def find(expression: object, given: object) -> str:
+def find(expression: object, subject: object) -> str:
     """The first match; empty for none."""
-    found = pattern(text(expression)).search(text(given))
+    found = pattern(text(expression)).search(text(subject))
     return found[0] if found else ""
 
 
-def find_all(expression: object, given: object, most: object) -> list[str]:
+def find_all(expression: object, subject: object, most: object) -> list[str]:
     """The matches, at most this many; -1 for all."""
-    found = [match[0] for match in pattern(text(expression)).finditer(text(given))]
+    found = [match[0] for match in pattern(text(expression)).finditer(text(subject))]
     return found if not isinstance(most, int) or most < 0 else found[:most]
 
 
-def split(expression: object, given: object, most: object) -> list[str]:
+def split(expression: object, subject: object, most: object) -> list[str]:
     """The text between matches."""
     limit = most if isinstance(most, int) else -1
     if limit == 0:
         return []
     pieces: list[str] = []
     at = 0
-    body = text(given)
+    body = text(subject)
     for match in pattern(text(expression)).finditer(body):
         if 0 < limit <= len(pieces) + 1:
             break

@@ -112,25 +112,25 @@ def merged(*values: object, is_override: bool = False) -> dict[Any, Any]:
     return made
 
 
-def unique(given: object) -> list[Any]:
+def unique(elements: object) -> list[Any]:
     """Each element once."""
     made: list[Any] = []
-    for each in items(given)[:10_000]:
+    for each in items(elements)[:10_000]:
         if not has_element(made, each):
             made.append(each)
     return made
 
 
-def chunks(size: object, given: object) -> list[list[Any]]:
+def chunks(size: object, elements: object) -> list[list[Any]]:
     """Lists of at most this many elements."""
     width = max(whole(size), 1)
-    whole_list = list(items(given))
+    whole_list = list(items(elements))
     return [whole_list[at : at + width] for at in range(0, len(whole_list), width)]
 
 
-def part(given: object, *bounds: object) -> list[Any]:
+def part(elements: object, *bounds: object) -> list[Any]:
     """`slice`: elements from one index up to another."""
-    whole_list = list(items(given))
+    whole_list = list(items(elements))
     start = whole(bounds[0]) if bounds else 0
     return whole_list[start : whole(bounds[1]) if len(bounds) > 1 else len(whole_list)]
 
@@ -140,10 +140,10 @@ def failed(message: object) -> object:
     raise EvaluationFailure(text(message))
 
 
-def from_json(given: object) -> Any:
+def from_json(document: object) -> Any:
     """The data of a JSON text."""
     try:
-        return json.loads(text(given))
+        return json.loads(text(document))
     except (ValueError, RecursionError) as error:
         raise EvaluationFailure(f"the text is not valid JSON: {error}") from None
 
@@ -153,9 +153,9 @@ def default(fallback: object, *value: object) -> object:
     return value[0] if value and is_true(value[0]) else fallback
 
 
-def _lists(given: tuple[object, ...]) -> list[Any]:
-    bounded(sum(len(items(each)) for each in given))
-    return [element for each in given for element in items(each)]
+def _lists(lists: tuple[object, ...]) -> list[Any]:
+    bounded(sum(len(items(each)) for each in lists))
+    return [element for each in lists for element in items(each)]
 
 
 def _must(calls: Mapping[str, Callable[..., object]]) -> dict[str, Callable[..., object]]:
@@ -166,11 +166,11 @@ DATA: Mapping[str, Callable[..., object]] = {
     "until": lambda count: until(0, whole(count), 1 if whole(count) >= 0 else -1),
     "untilStep": lambda start, stop, step: until(whole(start), whole(stop), whole(step)),
     "seq": sequence,
-    "atoi": lambda given: int(text(given)) if text(given).lstrip("+-").isdecimal() else 0,
+    "atoi": lambda value: int(text(value)) if text(value).lstrip("+-").isdecimal() else 0,
     "int": whole,
     "int64": whole,
     "float64": real,
-    "toDecimal": lambda given: int(text(given) or "0", 8),
+    "toDecimal": lambda value: int(text(value) or "0", 8),
     "add": total,
     "add1": lambda value: whole(value) + 1,
     "sub": lambda first, second: whole(first) - whole(second),
@@ -219,25 +219,25 @@ DATA: Mapping[str, Callable[..., object]] = {
     },
     "dig": dig,
     "concat": lambda *lists: _lists(lists),
-    "sortAlpha": lambda given: sorted(text(each) for each in items(given)),
+    "sortAlpha": lambda elements: sorted(text(each) for each in items(elements)),
     "fail": failed,
     "deepCopy": lambda value: copy.deepcopy(plain(value)),
     **_must(
         {
             "merge": merged,
             "mergeOverwrite": lambda *values: merged(*values, is_override=True),
-            "append": lambda given, value: [*items(given), value],
-            "push": lambda given, value: [*items(given), value],
-            "prepend": lambda given, value: [value, *items(given)],
-            "first": lambda given: next(iter(items(given)), None),
-            "rest": lambda given: list(items(given)[1:]),
-            "last": lambda given: items(given)[-1] if items(given) else None,
-            "initial": lambda given: list(items(given)[:-1]),
-            "reverse": lambda given: list(reversed(items(given))),
+            "append": lambda elements, value: [*items(elements), value],
+            "push": lambda elements, value: [*items(elements), value],
+            "prepend": lambda elements, value: [value, *items(elements)],
+            "first": lambda elements: next(iter(items(elements)), None),
+            "rest": lambda elements: list(items(elements)[1:]),
+            "last": lambda elements: items(elements)[-1] if items(elements) else None,
+            "initial": lambda elements: list(items(elements)[:-1]),
+            "reverse": lambda elements: list(reversed(items(elements))),
             "uniq": unique,
-            "compact": lambda given: [each for each in items(given) if is_true(each)],
-            "without": lambda given, *values: [each for each in items(given) if not has_element(values, each)],
-            "has": lambda value, given: has_element(given, value),
+            "compact": lambda elements: [each for each in items(elements) if is_true(each)],
+            "without": lambda elements, *values: [each for each in items(elements) if not has_element(values, each)],
+            "has": lambda value, elements: has_element(elements, value),
             "slice": part,
             "chunk": chunks,
             "fromJson": from_json,

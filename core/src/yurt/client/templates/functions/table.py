@@ -65,7 +65,7 @@ def _sprig(request: RenderRequest) -> dict[str, TemplateFunction]:
         **DATA,
         **times.sprig_times(request.now),  # type: ignore[dict-item]
         "env": lambda name: request.env.get(text(name), ""),
-        "expandenv": lambda given: given,
+        "expandenv": lambda value: value,
         **{name: absent("it is not available in this version") for name in SPRIG_ABSENT},
     }
     return {f"sprig_{name}": _counted(call) for name, call in calls.items()}
@@ -114,5 +114,5 @@ class _Scratch(dict[str, object]):
 
 
 def _scratch() -> dict[str, TemplateFunction]:
-    kept = _Scratch()
-    return {"scratch": TemplateFunction(lambda: kept, 0, 0)}
+    values = _Scratch()
+    return {"scratch": TemplateFunction(lambda: values, 0, 0)}

@@ -64,15 +64,15 @@ def zone(name: str) -> ZoneInfo:
         raise EvaluationFailure(f"unknown time zone {name!r}") from None
 
 
-def duration_s(given: str) -> float:
+def duration_s(duration: str) -> float:
     """The seconds of a duration as Go writes it: `1h15m`."""
-    body = given.lstrip("+-")
+    body = duration.lstrip("+-")
     if body == "0":
         return 0.0
     if not body or _DURATION.sub("", body):
-        raise EvaluationFailure(f"{given!r} is not a valid duration; use numbers and units, for example 1h15m30s")
+        raise EvaluationFailure(f"{duration!r} is not a valid duration; use numbers and units, for example 1h15m30s")
     total = sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(body))
-    return -total if given.startswith("-") else total
+    return -total if duration.startswith("-") else total
 
 
 def as_time(value: object, now: datetime) -> datetime:
