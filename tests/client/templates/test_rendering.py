@@ -94,7 +94,7 @@ def test_functions(text: str, expected: str) -> None:
         ("{{ divide 0 1 }}", "division by zero"),
         ('{{ parseJSON "{" }}', "not valid JSON"),
         ('{{ parseYAML "a: &b [" }}', "not supported YAML"),
-        ('{{ regexMatch "(?=a)" "a" }}', "looks around"),
+        ('{{ regexMatch "(?=a)" "a" }}', "look-around"),
         ('{{ regexMatch "(" "a" }}', "error parsing regexp"),
         ('{{ "x" | base64Decode }}', "not valid base64"),
         ("{{ sprig_repeat 100000000 `xx` }}", "more than 1000000"),

@@ -1,7 +1,7 @@
 """Regular expressions in Go's syntax, by Python's engine.
 
-Python's engine backtracks: a hostile pattern may run for ever. The process that renders has a limit of time, so it
-costs its own template a failure and nobody else anything.
+Python's engine backtracks, so a hostile pattern may never end. The rendering process has a time limit: such a pattern
+fails only its own template.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def pattern(expression: str) -> re.Pattern[str]:
     if len(expression) > PATTERN_MAX:
         raise EvaluationFailure(f"the pattern is longer than {PATTERN_MAX} characters")
     if _NOT_RE2.search(expression.replace("\\\\", "")):
-        raise EvaluationFailure(f"error parsing regexp: {expression!r} looks around or back, which Go's patterns do not")
+        raise EvaluationFailure(
+            f"error parsing regexp: {expression!r} has a look-around or a back-reference, which Go's patterns lack"
+        )
     plain = _CLASS.sub(lambda match: _CLASSES.get(match[0], match[0]), expression).replace("\\z", "\\Z")
     plain = plain.replace("(?U)", "").replace("(?<", "(?P<")
     try:

@@ -89,7 +89,7 @@ def dig(*values: Any) -> Any:
 
 
 def changed(holder: object, key: object, value: object) -> dict[Any, Any]:
-    """`set`: the map with a value; it is changed where it is, as Sprig does."""
+    """`set`: sets a key of the map in place, as Sprig does, and returns the map."""
     if not isinstance(holder, dict):
         raise EvaluationFailure(f"set wants a map, not {kind_of(holder)}")
     holder[text(key)] = value
