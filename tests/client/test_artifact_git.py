@@ -171,7 +171,7 @@ async def test_ssh_itself_runs_in_a_confined_download(dirs: TaskDirs) -> None:
 )  # fmt: skip
 def test_programs_see_no_secret_of_the_operator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "x")
-    assert name not in repository.kept_environment()
+    assert name not in repository.filtered_environment()
 
 
 @pytest.mark.parametrize(
@@ -179,4 +179,4 @@ def test_programs_see_no_secret_of_the_operator(name: str, monkeypatch: pytest.M
 )
 def test_programs_see_what_they_need(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "x")
-    assert repository.kept_environment()[name] == "x"
+    assert repository.filtered_environment()[name] == "x"

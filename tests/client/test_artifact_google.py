@@ -142,7 +142,7 @@ def test_a_service_account_signs_for_its_token(trusted: Store, tmp_path: Path, m
     KEY.public_key().verify(decoded[2], f"{head}.{claims}".encode(), padding.PKCS1v15(), SHA256())
     assert json.loads(decoded[0]) == {"alg": "RS256", "typ": "JWT", "kid": "k"}
     said = json.loads(decoded[1])
-    assert (said["iss"], said["scope"], said["exp"] - said["iat"]) == ("a@p", google.SCOPE, google.TOKEN_LIFE_S)
+    assert (said["iss"], said["scope"], said["exp"] - said["iat"]) == ("a@p", google.SCOPE, google.TOKEN_LIFETIME_S)
 
 
 def test_a_user_exchanges_its_refresh_token() -> None:

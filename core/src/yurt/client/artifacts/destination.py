@@ -22,32 +22,32 @@ FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXE
 FILE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER_MODE: Final = 0o755
 DEPTH_MAX: Final = 128
-KEPT_BITS: Final = 0o777
+PERMISSION_BITS: Final = 0o777
 
 Owner = tuple[int, int] | None
 
 
 class Arrivals:
-    """The owner before and after the move; files of another owner than the worker are never touched.
+    """Gives the entries of a fetched tree to their final owner, a file with several names in the tree once.
 
-    It would be a second name of a file of the host. A file of several names in the tree is given once.
+    An entry that the worker's user does not own is refused: it would be a hard link to a file of the host.
     """
 
     def __init__(self, written_by: int, owner: Owner) -> None:
         self.owner = owner
         self._written_by = written_by
-        self._given: set[tuple[int, int]] = set()
+        self._inodes: set[tuple[int, int]] = set()
 
     def give(self, name: str, folder: int) -> None:
         """Check and give one entry of a folder."""
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if (found.st_dev, found.st_ino) in self._given:
+        if (found.st_dev, found.st_ino) in self._inodes:
             return
         if found.st_uid != self._written_by:
             raise Invalid(f"the artifact holds {name[:200]!r}, which belongs to the user {found.st_uid} of this node")
         if self.owner:
             os.chown(name, *self.owner, dir_fd=folder, follow_symlinks=False)
-        self._given.add((found.st_dev, found.st_ino))
+        self._inodes.add((found.st_dev, found.st_ino))
 
 
 def check_tree(tree: str) -> None:
@@ -78,8 +78,8 @@ def _check_folder(folder: int, parts: Parts, folders: set[Parts], links: dict[Pa
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             shown = "/".join((*parts, name))[:200]
             raise Invalid(f"the artifact holds {shown!r}, which is neither a file, a folder nor a link")
-        if mode & ~KEPT_BITS & 0o7777:
-            os.chmod(name, mode & KEPT_BITS, dir_fd=folder)
+        if mode & ~PERMISSION_BITS & 0o7777:
+            os.chmod(name, mode & PERMISSION_BITS, dir_fd=folder)
         if stat.S_ISDIR(mode):
             folders.add((*parts, name))
             inner = os.open(name, FOLDER_FLAGS, dir_fd=folder)
@@ -162,7 +162,7 @@ def _merge(source: int, target: int, arrivals: Arrivals, *, depth: int) -> None:
         if stat.S_ISDIR(os.stat(name, dir_fd=source, follow_symlinks=False).st_mode):
             inner, into = os.open(name, FOLDER_FLAGS, dir_fd=source), _enter(target, name, arrivals.owner)
             try:
-                os.fchmod(into, stat.S_IMODE(os.fstat(inner).st_mode) & KEPT_BITS)
+                os.fchmod(into, stat.S_IMODE(os.fstat(inner).st_mode) & PERMISSION_BITS)
                 _merge(inner, into, arrivals, depth=depth + 1)
             finally:
                 os.close(inner)

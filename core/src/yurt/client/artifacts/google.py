@@ -37,7 +37,7 @@ METADATA_ADDRESS: Final = "169.254.169.254"
 METADATA_PATH: Final = "/computeMetadata/v1/instance/service-accounts/default/token"
 METADATA_LIMIT_S: Final = 3.0
 TOKEN_LIMIT_S: Final = 30.0
-TOKEN_LIFE_S: Final = 600
+TOKEN_LIFETIME_S: Final = 600
 SCOPE: Final = "https://www.googleapis.com/auth/devstorage.read_only"
 TOKEN_ADDRESS: Final = "https://oauth2.googleapis.com/token"
 GRANT: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -96,9 +96,9 @@ def operators_token(fetch: Fetch, made: urllib.request.OpenerDirector) -> str:
     access = fetch.source.google
     if access is None or not may_have_token(fetch):
         return ""
-    given = os.environ.get(TOKEN_VARIABLE, "")
-    if given or not access.credentials:
-        return given
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    if token or not access.credentials:
+        return token
     request = token_request(access.credentials, int(time.time()))  # noqa: TID251 - Google's clock judges it
     return _token(made, request, TOKEN_LIMIT_S)
 
@@ -106,13 +106,13 @@ def operators_token(fetch: Fetch, made: urllib.request.OpenerDirector) -> str:
 def token_request(credentials: str, now_s: int) -> urllib.request.Request:
     """The request that exchanges a credentials file, of a service account or of `gcloud auth`, for a token."""
     try:
-        given = json.loads(credentials)
-        kind = given["type"]
+        account = json.loads(credentials)
+        kind = account["type"]
         if kind == "service_account":
-            return _request_of_account(given, now_s)
+            return _request_of_account(account, now_s)
         if kind == "authorized_user":
-            form = {name: given[name] for name in ("client_id", "client_secret", "refresh_token")}
-            return _form_request(given.get("token_uri") or TOKEN_ADDRESS, {**form, "grant_type": "refresh_token"})
+            form = {name: account[name] for name in ("client_id", "client_secret", "refresh_token")}
+            return _form_request(account.get("token_uri") or TOKEN_ADDRESS, {**form, "grant_type": "refresh_token"})
     except (ValueError, TypeError, KeyError) as error:
         raise Invalid(f"the file that {FILE_VARIABLE} names is not a file of Google credentials: {error!r}") from None
     raise Invalid(
@@ -121,17 +121,17 @@ def token_request(credentials: str, now_s: int) -> urllib.request.Request:
     )
 
 
-def _request_of_account(given: Mapping[str, Any], now_s: int) -> urllib.request.Request:
-    address = given.get("token_uri") or TOKEN_ADDRESS
+def _request_of_account(account: Mapping[str, Any], now_s: int) -> urllib.request.Request:
+    address = account.get("token_uri") or TOKEN_ADDRESS
     claims = {
-        "iss": given["client_email"],
+        "iss": account["client_email"],
         "scope": SCOPE,
         "aud": address,
         "iat": now_s,
-        "exp": now_s + TOKEN_LIFE_S,
+        "exp": now_s + TOKEN_LIFETIME_S,
     }
     assertion = _signing().signed_assertion(
-        claims, key_pem=given["private_key"], key_id=given.get("private_key_id", "")
+        claims, key_pem=account["private_key"], key_id=account.get("private_key_id", "")
     )
     return _form_request(address, {"grant_type": GRANT, "assertion": assertion})
 

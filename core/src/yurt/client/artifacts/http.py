@@ -225,12 +225,12 @@ def _too_large(fetch: Fetch, limit: int) -> str:
 
 def _expected(made: urllib.request.OpenerDirector, fetch: Fetch) -> Checksum | None:
     """The checksum, looked up in its checksum file when it names one."""
-    given = fetch.source.checksum
-    if given is None or not given.list_url:
-        return given
-    with _open(made, given.list_url, fetch) as answer:
+    checksum = fetch.source.checksum
+    if checksum is None or not checksum.list_url:
+        return checksum
+    with _open(made, checksum.list_url, fetch) as answer:
         text = answer.read(SUMS_BYTES_MAX).decode(errors="replace")
-    return sum_in_list(text, fetch.source.file_name, given.list_url)
+    return sum_in_list(text, fetch.source.file_name, checksum.list_url)
 
 
 def sum_in_list(text: str, file_name: str, list_url: str) -> Checksum:

@@ -17,7 +17,7 @@ import time
 from typing import Final
 
 from yurt.client.artifacts.fetch_request import Fetch
-from yurt.client.artifacts.repository import kept_environment, run_program, ssh_command
+from yurt.client.artifacts.repository import filtered_environment, run_program, ssh_command
 from yurt.sdk.errors import Invalid
 
 SETTINGS: Final = (
@@ -66,7 +66,7 @@ def _settings(fetch: Fetch) -> list[str]:
 def _environment(fetch: Fetch) -> dict[str, str]:
     """The environment of hg: no settings of the host or of a folder above, no prompts, plain messages."""
     return {
-        **kept_environment(),
+        **filtered_environment(),
         "HOME": fetch.staging,
         "XDG_CONFIG_HOME": fetch.staging,
         "HGRCPATH": "",

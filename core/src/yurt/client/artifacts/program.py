@@ -93,7 +93,7 @@ def run(fetch: Fetch) -> None:
     fetch = google.with_credentials(fetch)
     is_confined = fetch.limits.is_confined and sys.platform == "linux"
     if is_confined:
-        fetched = run_worker(fetch, folder, lambda given: attempt(given, produce))
+        fetched = run_worker(fetch, folder, lambda worker_fetch: attempt(worker_fetch, produce))
         if fetched.error:
             raise RecoverableError(fetched.error) if fetched.is_recoverable else Invalid(fetched.error)
     else:

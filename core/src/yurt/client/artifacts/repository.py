@@ -28,7 +28,7 @@ SSH_OPTIONS: Final = (
 )  # fmt: skip
 SSH: Final = " ".join(("ssh -F /dev/null", *(f"-o {option}" for option in SSH_OPTIONS)))
 NO_KEY: Final = "-o IdentityFile=none"
-KEPT_FROM_PROGRAMS: Final = ("GIT_", "HG", "SSH_", "XDG_", "GCM_", "DISPLAY", "PYTHON")
+WITHHELD_PREFIXES: Final = ("GIT_", "HG", "SSH_", "XDG_", "GCM_", "DISPLAY", "PYTHON")
 """Prefixes of variables that would lead git, hg or ssh to files or agents of the agent's user."""
 SECRETS_OF_OPERATOR: Final = (
     "AWS_", "GOOGLE_", "GCE_", "GCLOUD_", "CLOUDSDK_", "AZURE_", "ARM_", "ALICLOUD_", "VAULT_", "CONSUL_", "NOMAD_",
@@ -100,7 +100,7 @@ def run_program(
 def _environment(fetch: Fetch) -> dict[str, str]:
     """The environment of git: no host configuration, prompts or local paths; the key when one is given."""
     return {
-        **kept_environment(),
+        **filtered_environment(),
         "HOME": fetch.staging,
         "XDG_CONFIG_HOME": fetch.staging,
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -114,14 +114,14 @@ def _environment(fetch: Fetch) -> dict[str, str]:
     }
 
 
-def kept_environment() -> dict[str, str]:
+def filtered_environment() -> dict[str, str]:
     """This process's variables without secrets, and without those that lead to files or agents of the agent's user."""
-    return {name: value for name, value in os.environ.items() if not _is_kept_back(name.upper())}
+    return {name: value for name, value in os.environ.items() if not _is_withheld(name.upper())}
 
 
-def _is_kept_back(name: str) -> bool:
+def _is_withheld(name: str) -> bool:
     is_secret = name.startswith(SECRETS_OF_OPERATOR) or any(word in name for word in SECRET_WORDS)
-    return is_secret or name.startswith(KEPT_FROM_PROGRAMS)
+    return is_secret or name.startswith(WITHHELD_PREFIXES)
 
 
 def ssh_command(fetch: Fetch) -> str:

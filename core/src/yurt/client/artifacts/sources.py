@@ -226,8 +226,8 @@ def _google_address(address: str) -> str:
     elif host == _GOOGLE_STORAGE and not path.startswith(_GOOGLE_PATH):
         path = f"{_GOOGLE_PATH.rstrip('/')}{path}"
     bucket, _, key = path.removeprefix(_GOOGLE_PATH).partition("/")
-    is_known = scheme in ("http", "https") and path.startswith(_GOOGLE_PATH) and host
-    if not is_known or not bucket or not key or key.endswith("/"):
+    is_valid = scheme in ("http", "https") and path.startswith(_GOOGLE_PATH) and host
+    if not is_valid or not bucket or not key or key.endswith("/"):
         raise Invalid(
             f"{shown_url(address)!r} names no object; write gcs::https://www.googleapis.com/storage/v1/BUCKET/KEY"
         )
@@ -254,14 +254,14 @@ def _without_scheme(name: str, address: str) -> tuple[str, str]:
     return FILE, address
 
 
-def _archive(asked: str, file_name: str) -> str:
+def _archive(name: str, file_name: str) -> str:
     """The requested kind of archive, or the one of the file's ending."""
-    if asked:
-        if asked.lower() in NO_ARCHIVE:
+    if name:
+        if name.lower() in NO_ARCHIVE:
             return ""
-        if asked not in ARCHIVES:
-            raise Invalid(f'unknown kind of archive "{asked}"; use false, {", ".join(ARCHIVES)}')
-        kind = ARCHIVES[asked]
+        if name not in ARCHIVES:
+            raise Invalid(f'unknown kind of archive "{name}"; use false, {", ".join(ARCHIVES)}')
+        kind = ARCHIVES[name]
     else:
         endings = [ending for ending in ARCHIVES if file_name.endswith(f".{ending}")]
         kind = ARCHIVES[max(endings, key=len)] if endings else ""

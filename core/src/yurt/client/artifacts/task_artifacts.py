@@ -215,13 +215,13 @@ async def _run_program(fetch: Fetch) -> Fetched:
     limit_s = time_limit_s(fetch)
     try:
         async with asyncio.timeout(limit_s):
-            said, problems = await process.communicate(msgspec.json.encode(fetch))
+            answer, problems = await process.communicate(msgspec.json.encode(fetch))
     except TimeoutError:
         return Fetched(error=f"it was not done within {limit_s:g} s")
     finally:
         await _end(process)
     try:
-        return msgspec.json.decode(said, type=Fetched)
+        return msgspec.json.decode(answer, type=Fetched)
     except msgspec.DecodeError:
         output = problems.decode(errors="replace")[-2000:]
         log.warning("artifact process failed: source=%s output=%s", fetch.source.shown, output)

@@ -140,8 +140,8 @@ def _write_entry(entry: tar.TarEntry, reader: tar.TarReader, writer: TreeWriter)
 
 def _file_mode(mode: int) -> int:
     """The mode of an unpacked file: writable by its owner, executable by all when its owner may execute it."""
-    kept = mode & 0o755 | 0o600
-    return kept if mode & 0o100 else kept & 0o644
+    permissions = mode & 0o755 | 0o600
+    return permissions if mode & 0o100 else permissions & 0o644
 
 
 def _unzip(archive: str, writer: TreeWriter, budget: SizeBudget) -> None:

@@ -35,7 +35,7 @@ Work = Callable[[Fetch], Fetched]
 def run_worker(fetch: Fetch, folder: str, work: Work) -> Fetched:
     """Run `work` in a worker for a fetch with the staging folder `folder`; this process is confined from then on.
 
-    `folder` belongs to the worker's user then, and the worker and all that it started have ended.
+    Afterwards `folder` belongs to the worker's user, and the worker and all its children have ended.
     """
     _load(fetch)
     if fetch.package is not None:
@@ -58,10 +58,10 @@ def run_worker(fetch: Fetch, folder: str, work: Work) -> Fetched:
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         restrict_files(fetch.root, ())
-        said = pipe.read(ANSWER_BYTES_MAX)
+        output = pipe.read(ANSWER_BYTES_MAX)
     _, status = os.waitpid(child, 0)
     try:
-        return msgspec.json.decode(said, type=Fetched)
+        return msgspec.json.decode(output, type=Fetched)
     except msgspec.DecodeError:
         return Fetched(error=f"the process that fetches it ended with status {os.waitstatus_to_exitcode(status)}")
 
