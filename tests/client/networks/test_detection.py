@@ -35,14 +35,14 @@ def test_iptables_is_used_where_it_is_and_nftables_from_the_plugins_that_know_it
 ):
     monkeypatch.setattr(detection, "SBIN", "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert packet_filter(knows_nftables=True) == ""
+    assert packet_filter(supports_nftables=True) == ""
     for program in ("nft", "iptables"):
         (tmp_path / program).write_text("#!/bin/sh\n")
         (tmp_path / program).chmod(0o755)
         if program == "nft":
-            assert packet_filter(knows_nftables=True) == "nftables"
-            assert packet_filter(knows_nftables=False) == ""
-    assert packet_filter(knows_nftables=True) == "iptables"
+            assert packet_filter(supports_nftables=True) == "nftables"
+            assert packet_filter(supports_nftables=False) == ""
+    assert packet_filter(supports_nftables=True) == "iptables"
 
 
 @AS_ROOT

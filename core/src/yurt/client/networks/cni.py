@@ -59,19 +59,19 @@ class Attachment(Value):
 def read_config(data: bytes, file: str) -> NetworkConfig:
     """A `.conflist`, or a `.conf` or `.json` of a single plugin; raises Invalid, which names the file."""
     try:
-        given = msgspec.json.decode(data)
+        config = msgspec.json.decode(data)
     except msgspec.DecodeError as error:
         raise Invalid(f"{file} is not JSON: {error}") from None
-    if not isinstance(given, dict) or not isinstance(given.get("name"), str) or not given["name"]:
+    if not isinstance(config, dict) or not isinstance(config.get("name"), str) or not config["name"]:
         raise Invalid(f'{file}: a CNI configuration is an object with a "name"')
-    version = given.get("cniVersion") or DEFAULT_VERSION
+    version = config.get("cniVersion") or DEFAULT_VERSION
     if version not in SPOKEN:
         raise Invalid(f'{file}: cniVersion "{version}" is not one of {", ".join(SPOKEN)}')
-    plugins = given.get("plugins", [given])
+    plugins = config.get("plugins", [config])
     if not isinstance(plugins, list) or not plugins or not all(_is_plugin(each) for each in plugins):
         raise Invalid(f'{file}: "plugins" must be a list of objects with a "type" that is a file name')
     return NetworkConfig(
-        name=given["name"], version=version, plugins=tuple(plugins), is_checked=not given.get("disableCheck", False)
+        name=config["name"], version=version, plugins=tuple(plugins), is_checked=not config.get("disableCheck", False)
     )
 
 
@@ -98,16 +98,16 @@ def request(
     config: NetworkConfig, plugin: Mapping[str, Any], attachment: Attachment, previous: Mapping[str, Any] | None
 ) -> bytes:
     """The standard input of a plugin."""
-    asked = {key: value for key, value in plugin.items() if key not in ("plugins", "disableCheck")}
-    asked |= {"cniVersion": config.version, "name": config.name}
+    body = {key: value for key, value in plugin.items() if key not in ("plugins", "disableCheck")}
+    body |= {"cniVersion": config.version, "name": config.name}
     capabilities = plugin.get("capabilities") or {}
     offered = {"portMappings": port_mappings(attachment)}
-    given = {name: value for name, value in offered.items() if capabilities.get(name) and value}
-    if given:
-        asked["runtimeConfig"] = {**(plugin.get("runtimeConfig") or {}), **given}
+    runtime_config = {name: value for name, value in offered.items() if capabilities.get(name) and value}
+    if runtime_config:
+        body["runtimeConfig"] = {**(plugin.get("runtimeConfig") or {}), **runtime_config}
     if previous:
-        asked["prevResult"] = previous
-    return msgspec.json.encode(asked)
+        body["prevResult"] = previous
+    return msgspec.json.encode(body)
 
 
 def port_mappings(attachment: Attachment) -> list[dict[str, Any]]:
@@ -145,19 +145,19 @@ def failure_text(output: bytes, errors: bytes) -> str:
         answer = None
     if isinstance(answer, dict) and answer.get("msg"):
         return ": ".join(str(answer[part]) for part in ("msg", "details") if answer.get(part))
-    said = (output + b" " + errors).decode(errors="replace").strip()
-    return said[-500:] or "it gave no reason"
+    text = (output + b" " + errors).decode(errors="replace").strip()
+    return text[-500:] or "it gave no reason"
 
 
 def read_result(data: bytes) -> Mapping[str, Any]:
     """A plugin's answer to ADD; raises Invalid."""
     try:
-        given = msgspec.json.decode(data) if data.strip() else {}
+        result = msgspec.json.decode(data) if data.strip() else {}
     except msgspec.DecodeError as error:
         raise Invalid(f"its answer is not JSON: {error}") from None
-    if not isinstance(given, dict):
+    if not isinstance(result, dict):
         raise Invalid("its answer is not an object")
-    return given
+    return result
 
 
 class _Interface(msgspec.Struct):

@@ -73,7 +73,7 @@ async def find_offered(settings: NetworkSettings) -> Offered:
     versions = await _version_texts(settings.cni_paths)
     problems: list[tuple[str, str]] = []
     networks: dict[str, NetworkConfig] = {}
-    backend = packet_filter(knows_nftables=NFTABLES_WITH in reported_protocols(versions.get("portmap", "")))
+    backend = packet_filter(supports_nftables=NFTABLES_WITH in reported_protocols(versions.get("portmap", "")))
     bridge = bridge_network(settings, backend=backend or IPTABLES)
     reason = await asyncio.to_thread(_bridge_problem, settings, bridge, backend)
     if reason:
@@ -95,12 +95,12 @@ async def find_offered(settings: NetworkSettings) -> Offered:
     return Offered(networks=networks, has_namespaces=True, attributes=attributes, problems=tuple(problems))
 
 
-def packet_filter(*, knows_nftables: bool) -> str:
+def packet_filter(*, supports_nftables: bool) -> str:
     """The packet filter for the bridge's plugins: iptables if installed, else nftables if supported, or ""."""
     search = f"{os.environ.get('PATH', '')}:{SBIN}"
     if shutil.which("iptables", path=search):
         return IPTABLES
-    return NFTABLES if knows_nftables and shutil.which("nft", path=search) else ""
+    return NFTABLES if supports_nftables and shutil.which("nft", path=search) else ""
 
 
 def _bridge_problem(settings: NetworkSettings, bridge: NetworkConfig, backend: str) -> str:

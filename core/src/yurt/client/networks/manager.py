@@ -48,7 +48,7 @@ class Networks:
         self._env = env
         self._owner = owner
         self._files = EtcFiles(construction.folder)
-        self._known: dict[str, NetworkRecord] = {}
+        self._records: dict[str, NetworkRecord] = {}
         self._leftover: dict[str, NetworkRecord] = {}
         """Unneeded networks whose removal failed so far."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -56,8 +56,8 @@ class Networks:
     async def open(self, allocs: set[str]) -> None:
         """Read what an earlier agent left; `allocs` are the allocations that it ran."""
         records = await asyncio.to_thread(self._construction.folder.owned_by, self._owner)
-        self._known = {record.alloc_id: record for record in records if self._goes_on(record, allocs)}
-        self._leftover = {record.alloc_id: record for record in records if record.alloc_id not in self._known}
+        self._records = {record.alloc_id: record for record in records if self._goes_on(record, allocs)}
+        self._leftover = {record.alloc_id: record for record in records if record.alloc_id not in self._records}
 
     def _goes_on(self, record: NetworkRecord, allocs: set[str]) -> bool:
         return record.owner.state_dir == self._owner.state_dir and record.alloc_id in allocs
@@ -67,9 +67,9 @@ class Networks:
         for record in self._leftover.values():
             log.info("removing the network of a forgotten allocation: allocation=%s", record.alloc_id)
         await self._clear()
-        for record in tuple(self._known.values()):
+        for record in tuple(self._records.values()):
             async with self._lock(record.alloc_id):
-                if self._known.get(record.alloc_id) is record:
+                if self._records.get(record.alloc_id) is record:
                     await self._construction.check(record)
         while True:
             await self._env.sleep(CLEAR_EVERY_S)
@@ -79,12 +79,12 @@ class Networks:
         for alloc_id in tuple(self._leftover):
             async with self._lock(alloc_id):
                 record = self._leftover.pop(alloc_id, None)
-                if record is not None and alloc_id not in self._known:
+                if record is not None and alloc_id not in self._records:
                     await self._undo(record)
 
     def status(self, alloc_id: str) -> AllocNetworkStatus | None:
         """The address of an allocation that has joined its network."""
-        record = self._known.get(alloc_id)
+        record = self._records.get(alloc_id)
         return record.status if record is not None else None
 
     async def join(self, alloc: Allocation, group: TaskGroup, driver: Driver) -> TaskNetwork:
@@ -113,15 +113,15 @@ class Networks:
         """The host's own network; only its resolver may differ."""
         if network.dns is None or not driver.capabilities.mounts:
             return TaskNetwork()
-        if alloc.id not in self._known:
-            self._known[alloc.id] = NetworkRecord(alloc_id=alloc.id, owner=self._owner)
-            await self._construction.write(self._known[alloc.id])
+        if alloc.id not in self._records:
+            self._records[alloc.id] = NetworkRecord(alloc_id=alloc.id, owner=self._owner)
+            await self._construction.write(self._records[alloc.id])
         return TaskNetwork(mounts=await self._files.of_host(alloc.id, network.dns))
 
     async def _joined(self, alloc: Allocation, group: TaskGroup, network: NetworkResource) -> NetworkRecord:
-        record = self._known.get(alloc.id) or await asyncio.to_thread(self._construction.folder.read, alloc.id)
+        record = self._records.get(alloc.id) or await asyncio.to_thread(self._construction.folder.read, alloc.id)
         if record is not None and record.identity and await self._construction.is_intact(record, network):
-            self._known[alloc.id] = record
+            self._records[alloc.id] = record
             return record
         if record is not None:
             await self._undo(record)
@@ -134,26 +134,26 @@ class Networks:
             binds_wildcard=self._construction.settings.binds_wildcard,
         )
         # Recorded from now on, so that `release` also removes the network of a start that is cancelled here.
-        self._known[alloc.id] = plan
+        self._records[alloc.id] = plan
         try:
             record = await self._construction.make(plan, network)
         except DriverError as error:
             await self._undo(plan)
             raise type(error)(f'network of mode "{network.mode}": {error}') from None
-        self._known[alloc.id] = record
+        self._records[alloc.id] = record
         return record
 
     async def release(self, alloc_id: str) -> None:
         """Remove the network of an ended allocation."""
-        if alloc_id not in self._known:
+        if alloc_id not in self._records:
             return
         async with self._lock(alloc_id):
-            record = self._known.get(alloc_id)
+            record = self._records.get(alloc_id)
             if record is not None:
                 await self._undo(record)
 
     async def _undo(self, record: NetworkRecord) -> None:
         problem = await self._construction.undo(record)
-        self._known.pop(record.alloc_id, None)
+        self._records.pop(record.alloc_id, None)
         if problem:
             self._leftover[record.alloc_id] = record

@@ -35,7 +35,7 @@ def planned(
         reason = offered.why_not(network.mode)
         raise DriverError(f'this node has no network of mode "{network.mode}": {reason}')
     namespace = str(namespaces.FOLDER / alloc.id)
-    asked = {
+    arguments = {
         "IgnoreUnknown": "1",
         "NOMAD_REGION": alloc.job.region if alloc.job is not None else "",
         "NOMAD_NAMESPACE": alloc.namespace,
@@ -47,7 +47,7 @@ def planned(
     attachment = Attachment(
         container_id=alloc.id,
         namespace=namespace,
-        args=asked,
+        args=arguments,
         ports=alloc.allocated_resources.shared.ports,
         binds_wildcard=binds_wildcard,
     )

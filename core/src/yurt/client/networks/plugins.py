@@ -98,16 +98,16 @@ async def run_program(
 ) -> tuple[int, bytes, bytes]:
     """Exit code, standard output and standard error of a program; it is killed at the time limit.
 
-    Its input is a file, for a program may end before it has read that, and a pipe would break.
+    Its input is a file: a pipe would break when the program ends before it has read everything.
     """
-    with tempfile.TemporaryFile() as given:
-        given.write(body)
-        given.seek(0)
+    with tempfile.TemporaryFile() as input_file:
+        input_file.write(body)
+        input_file.seek(0)
         try:
             process = await asyncio.create_subprocess_exec(
                 program,
                 *arguments,
-                stdin=given,
+                stdin=input_file,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env=dict(env),

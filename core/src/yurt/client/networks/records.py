@@ -44,13 +44,13 @@ class Owner(Value):
     network: int = 0
 
     @property
-    def is_gone(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the agent will never return: a dev agent that has ended, or an agent without its state. Blocking."""
         return not (is_alive(self.pid, self.start_time) if self.pid else os.path.isdir(self.state_dir))
 
     def leaves_to(self, other: Owner) -> bool:
         """Whether another agent must remove its networks; blocking."""
-        return self.network in (0, other.network) and self.is_gone
+        return self.network in (0, other.network) and self.has_ended
 
 
 class NetworkRecord(Value):
