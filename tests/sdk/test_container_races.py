@@ -63,7 +63,7 @@ def engine() -> Engine:
 def dangling(engine: Engine, tasks: ContainerTasks) -> DanglingRemover:
     rules = DanglingRules(enabled=True, period_s=1, grace_s=10, dry_run=False)
     return DanglingRemover(
-        rules, lambda: UnixNano(NOW_S * NANOSECONDS), made=engine.made, knows=tasks.knows, remove=engine.remove
+        rules, lambda: UnixNano(NOW_S * NANOSECONDS), made=engine.made, has_task=tasks.has_task, remove=engine.remove
     )
 
 

@@ -55,7 +55,7 @@ def hold(root: str, path: str, *, makes: bool = False) -> int:
     """
     root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        found = NO_ANSWER if makes or ".." in path else _held_at_once(root_fd, path)
+        found = NO_ANSWER if makes or ".." in path else _openat2_descriptor(root_fd, path)
     except ValueError:
         os.close(root_fd)
         raise
@@ -67,7 +67,7 @@ def hold(root: str, path: str, *, makes: bool = False) -> int:
     return found
 
 
-def _held_at_once(root: int, path: str) -> int:
+def _openat2_descriptor(root: int, path: str) -> int:
     """A descriptor by one system call, the negative error number, or NO_ANSWER where the kernel refuses that call."""
     if not has_openat2():
         return NO_ANSWER

@@ -82,15 +82,15 @@ class OptionHints:
     def __init__(self) -> None:
         self._left = HINTS_MAX
 
-    def hint(self, name: str, known: Sequence[str]) -> str:
+    def hint(self, name: str, options: Sequence[str]) -> str:
         """The most similar option, or all of them; "" once the check has had its hints."""
         if self._left == 0:
             return ""
         self._left -= 1
         import difflib
 
-        near = difflib.get_close_matches(name[:NAME_COMPARED_MAX], known, n=1, cutoff=SUGGESTION_CUTOFF)
-        listing = "known options: " + ", ".join(sorted(known)) if known else "this block takes no options"
+        near = difflib.get_close_matches(name[:NAME_COMPARED_MAX], options, n=1, cutoff=SUGGESTION_CUTOFF)
+        listing = "known options: " + ", ".join(sorted(options)) if options else "this block takes no options"
         return f'did you mean "{near[0]}"?' if near else listing
 
 
@@ -210,19 +210,19 @@ def normalise(
     hints = hints or OptionHints()
     attributes = {each.name: each for each in schema.attributes}
     blocks = {each.name: each for each in schema.blocks}
-    known = (*attributes, *blocks)
+    options = (*attributes, *blocks)
     value: dict[str, Any] = {}
     problems: list[ConfigProblem] = []
-    for name, given in config.items():
+    for name, option in config.items():
         here = f"{path}.{name}"
-        if given is None:
+        if option is None:
             continue
         if name in attributes:
-            checked = convert(attributes[name].type, given, path=here, is_final=is_final)
+            checked = convert(attributes[name].type, option, path=here, is_final=is_final)
         elif name in blocks:
-            checked = normalise_block(blocks[name], given, path=here, is_final=is_final, hints=hints)
+            checked = normalise_block(blocks[name], option, path=here, is_final=is_final, hints=hints)
         else:
-            checked = failed(here, "unknown option", hints.hint(name, known))
+            checked = failed(here, "unknown option", hints.hint(name, options))
         problems += checked.problems
         if checked.value is not None:
             value[name] = checked.value
@@ -238,11 +238,11 @@ def normalise(
 
 
 def normalise_block(
-    block: BlockSpec, given: Any, *, path: str, is_final: bool, hints: OptionHints | None = None
+    block: BlockSpec, content: Any, *, path: str, is_final: bool, hints: OptionHints | None = None
 ) -> Checked:
     """A nested block in canonical form; `hints` as in `normalise`."""
     hints = hints or OptionHints()
-    bodies = given if isinstance(given, list | tuple) else [given]
+    bodies = content if isinstance(content, list | tuple) else [content]
     wrong = [body for body in bodies if not isinstance(body, Mapping)]
     if wrong:
         return failed(path, f"is a block, not {described(wrong[0])}", f"write {block.name} {{ ... }}")
@@ -273,47 +273,47 @@ def one_body(block: BlockSpec, body: Any, *, path: str, is_final: bool, hints: O
     return normalise(block.body, plain, path=path, is_final=is_final, hints=hints)
 
 
-def convert(kind: str, given: Any, *, path: str, is_final: bool) -> Checked:
+def convert(kind: str, value: Any, *, path: str, is_final: bool) -> Checked:
     """A value converted to the attribute's type."""
     if kind == "any":
-        return Checked(value=given)
+        return Checked(value=value)
     if kind.startswith("list("):
-        return convert_list(kind[5:-1], given, path=path, is_final=is_final)
+        return convert_list(kind[5:-1], value, path=path, is_final=is_final)
     if kind.startswith("map("):
-        return convert_map(kind[4:-1], given, path=path, is_final=is_final)
-    if not is_final and isinstance(given, str) and "${" in given:
-        return Checked(value=given)
-    found = scalar(kind, given)
+        return convert_map(kind[4:-1], value, path=path, is_final=is_final)
+    if not is_final and isinstance(value, str) and "${" in value:
+        return Checked(value=value)
+    found = scalar(kind, value)
     if found is None:
-        hint = f'"{given}" cannot be read as {a_type(kind)}' if isinstance(given, str) else f"write {EXAMPLES[kind]}"
-        return failed(path, f"must be {a_type(kind)}, not {described(given)}", hint)
+        hint = f'"{value}" cannot be read as {a_type(kind)}' if isinstance(value, str) else f"write {EXAMPLES[kind]}"
+        return failed(path, f"must be {a_type(kind)}, not {described(value)}", hint)
     return Checked(value=found)
 
 
 EXAMPLES = {"string": 'text in quotes: "..."', "number": "a number: 10", "bool": "true or false"}
 
 
-def scalar(kind: str, given: Any) -> str | int | float | bool | None:
+def scalar(kind: str, value: Any) -> str | int | float | bool | None:
     """A scalar after HCL's conversions; None when it is not a scalar."""
-    match kind, given:
+    match kind, value:
         case "string", str():
-            return given
+            return value
         case "string", bool():
-            return "true" if given else "false"
+            return "true" if value else "false"
         case "string", int() | float():
-            return str(given)
+            return str(value)
         case "bool", bool():
-            return given
-        case "bool", str() if given.lower() in TRUE_WORDS:
+            return value
+        case "bool", str() if value.lower() in TRUE_WORDS:
             return True
-        case "bool", str() if given.lower() in FALSE_WORDS:
+        case "bool", str() if value.lower() in FALSE_WORDS:
             return False
         case "number", bool():
             return None
         case "number", int() | float():
-            return int(given) if isinstance(given, float) and given.is_integer() else given
+            return int(value) if isinstance(value, float) and value.is_integer() else value
         case "number", str():
-            return number(given)
+            return number(value)
         case _:
             return None
 
@@ -332,24 +332,24 @@ def number(text: str) -> int | float | None:
     return value if value - value == 0 else None
 
 
-def convert_list(item: str, given: Any, *, path: str, is_final: bool) -> Checked:
+def convert_list(item: str, value: Any, *, path: str, is_final: bool) -> Checked:
     """A list; a single object becomes a list of one."""
-    if isinstance(given, Mapping) and (item.startswith("map(") or item == "any"):
-        return convert_list(item, [given], path=path, is_final=is_final)
-    if not isinstance(given, list | tuple):
-        shown = f'["{given}"]' if isinstance(given, str) else "[...]"
-        return failed(path, f"must be a list, not {described(given)}", f"write {shown}")
-    parts = [convert(item, each, path=f"{path}[{index}]", is_final=is_final) for index, each in enumerate(given)]
+    if isinstance(value, Mapping) and (item.startswith("map(") or item == "any"):
+        return convert_list(item, [value], path=path, is_final=is_final)
+    if not isinstance(value, list | tuple):
+        shown = f'["{value}"]' if isinstance(value, str) else "[...]"
+        return failed(path, f"must be a list, not {described(value)}", f"write {shown}")
+    parts = [convert(item, each, path=f"{path}[{index}]", is_final=is_final) for index, each in enumerate(value)]
     return Checked(
         value=[part.value for part in parts], problems=tuple(problem for part in parts for problem in part.problems)
     )
 
 
-def convert_map(item: str, given: Any, *, path: str, is_final: bool) -> Checked:
+def convert_map(item: str, entries: Any, *, path: str, is_final: bool) -> Checked:
     """A map, from an object or from repeated blocks as a list of objects."""
-    bodies = given if isinstance(given, list | tuple) else [given]
+    bodies = entries if isinstance(entries, list | tuple) else [entries]
     if not all(isinstance(body, Mapping) for body in bodies):
-        return failed(path, f"must be a map, not {described(given)}", "write { key = value }")
+        return failed(path, f"must be a map, not {described(entries)}", "write { key = value }")
     pairs = [(key, value) for body in bodies for key, value in body.items()]
     return joined_map(pairs, path, lambda value, here: convert(item, value, path=here, is_final=is_final))
 
@@ -358,11 +358,11 @@ def joined_map(pairs: Sequence[tuple[str, Any]], path: str, each: Callable[[Any,
     """A map from its entries; a duplicate key is a problem."""
     value: dict[str, Any] = {}
     problems: list[ConfigProblem] = []
-    for key, given in pairs:
+    for key, entry in pairs:
         here = f"{path}.{key}"
         if key in value:
             problems.append(ConfigProblem(path=here, message="is given twice", hint="keep one of the two"))
-        checked = each(given, here)
+        checked = each(entry, here)
         value[key] = checked.value
         problems += checked.problems
     return Checked(value=value, problems=tuple(problems))

@@ -28,7 +28,7 @@ PRODUCT_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
 ANSWER_MAX_BYTES = 1024 * 1024
 """The most that one answer may take as msgpack."""
 FUNCTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-TAKEN_NAMES = ("sprig",)
+RESERVED_NAMES = ("sprig",)
 
 
 class TemplateAsk(Value):
@@ -79,13 +79,13 @@ class TemplateProvider(Protocol):
 
 def problem_of(provider: TemplateProvider) -> str:
     """The problem with a provider's function names; empty when there is none."""
-    if provider.name in TAKEN_NAMES:
+    if provider.name in RESERVED_NAMES:
         return f'"{provider.name}" cannot be the name of a template provider: functions of that prefix are taken'
     if not provider.functions:
         return f'the template provider "{provider.name}" has no functions'
-    given = {name for names in PRODUCT_FUNCTIONS.values() for name in names}
+    predefined = {name for names in PRODUCT_FUNCTIONS.values() for name in names}
     for name in provider.functions:
-        if name not in given and not (FUNCTION_NAME.fullmatch(name) and name.startswith(f"{provider.name}_")):
+        if name not in predefined and not (FUNCTION_NAME.fullmatch(name) and name.startswith(f"{provider.name}_")):
             return (
                 f'the function "{name}" of the template provider "{provider.name}" is none of Consul or Vault, '
                 f'so its name has to begin with "{provider.name}_" and be made of letters, digits and _'

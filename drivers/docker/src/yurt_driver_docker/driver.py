@@ -75,7 +75,11 @@ class DockerDriver:
         self._watch = Watch(self._engine, self._queries, on_end=self._tasks.on_end, on_list=self._tasks.on_list)
         self._pauses = PauseContainers(self._engine, self._calls, config, self._images)
         self._dangling = DanglingRemover(
-            config.dangling, self._clock, made=self._queries.made, knows=self._tasks.knows, remove=self._calls.remove
+            config.dangling,
+            self._clock,
+            made=self._queries.made,
+            has_task=self._tasks.has_task,
+            remove=self._calls.remove,
         )
         self._holder = Holder(config.owner, self._engine.target.socket_path, self._background)
         self._dev_cleanup = DevCleanup(

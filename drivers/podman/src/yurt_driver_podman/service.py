@@ -68,7 +68,7 @@ class PodmanService:
         self._starter = Starter(self._calls, self._creator, self._images.pulled_images, self.tasks)
         self.watch = Watch(self._engine, self._queries, on_end=self.tasks.on_end, on_list=self.tasks.on_list)
         self.dangling = DanglingRemover(
-            config.dangling, clock, made=self._made, knows=self.tasks.knows, remove=self._calls.remove
+            config.dangling, clock, made=self._made, has_task=self.tasks.has_task, remove=self._calls.remove
         )
         self._holder = Holder(f"{config.owner}-{socket}", self._socket_path, self._background)
         self._dev_cleanup = DevCleanup(

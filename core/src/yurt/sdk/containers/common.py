@@ -111,8 +111,8 @@ def capabilities(
     if "all" in added:
         return ("ALL",)
     usual = set(DEFAULT_CAPS) if "all" in allowed else set(DEFAULT_CAPS) & allowed
-    kept = set() if "all" in dropped else usual - dropped
-    return tuple(sorted(f"CAP_{each.upper()}" for each in kept | added))
+    retained = set() if "all" in dropped else usual - dropped
+    return tuple(sorted(f"CAP_{each.upper()}" for each in retained | added))
 
 
 @functools.cache
@@ -129,11 +129,11 @@ def core_mhz() -> float:
         return UNKNOWN_MHZ
 
 
-def pids_limit(asked: int, most: int) -> int:
+def pids_limit(limit: int, most: int) -> int:
     """The process limit of a task, capped by the agent's."""
-    if most > 0 and asked > most:
-        raise DriverError(f"pids_limit = {asked} exceeds the {most} that this client allows (pids_limit of its plugin)")
-    return asked or most
+    if most > 0 and limit > most:
+        raise DriverError(f"pids_limit = {limit} exceeds the {most} that this client allows (pids_limit of its plugin)")
+    return limit or most
 
 
 def soft_and_hard(name: str, text: str) -> tuple[int, int]:

@@ -122,14 +122,14 @@ def own_labels(request: TaskRequest, owner: str, is_selected: Callable[[str], bo
     }
     labels = {name: value for name, value in facts.items() if is_selected(name)}
     nomad = {NOMAD_LABEL + name: value for name, value in {**labels, "alloc_id": request.alloc_id}.items()}
-    kept = {
+    record = {
         "folder": request.dirs.logs_dir,
         "task_name": request.task_name,
         "rotation": msgspec.to_builtins(request.logs),
         "cores": request.resources.reserved_cores,
         "cpuset_cpus": chosen_cores(request),
     }
-    return {**nomad, TASK_LABEL: request.task_id, OWNER_LABEL: owner, LOGS_LABEL: json.dumps(kept)}
+    return {**nomad, TASK_LABEL: request.task_id, OWNER_LABEL: owner, LOGS_LABEL: json.dumps(record)}
 
 
 def chosen_cores(request: TaskRequest) -> str:
@@ -141,15 +141,15 @@ def container_of(
     inspected: Mapping[str, Any], address: str, rotation: Callable[[LogRotation], LogRotation]
 ) -> Container:
     """The container of a handle, from a container's labels."""
-    kept = json.loads(inspected["Config"]["Labels"].get(LOGS_LABEL, "{}"))
+    record = json.loads(inspected["Config"]["Labels"].get(LOGS_LABEL, "{}"))
     return Container(
         container_id=str(inspected["Id"]),
         image_id=str(inspected["Image"]),
-        logs_dir=str(kept.get("folder", "")),
-        task_name=str(kept.get("task_name", "")),
-        logs=rotation(msgspec.convert(kept.get("rotation", {}), LogRotation)),
+        logs_dir=str(record.get("folder", "")),
+        task_name=str(record.get("task_name", "")),
+        logs=rotation(msgspec.convert(record.get("rotation", {}), LogRotation)),
         is_terminal=bool(inspected["Config"].get("Tty")),
         address=address,
-        cores=tuple(kept["cores"]) if "cores" in kept else None,
-        cpuset_cpus=str(kept.get("cpuset_cpus", "")),
+        cores=tuple(record["cores"]) if "cores" in record else None,
+        cpuset_cpus=str(record.get("cpuset_cpus", "")),
     )

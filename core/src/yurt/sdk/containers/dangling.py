@@ -40,13 +40,13 @@ class DanglingRemover:
         clock: Callable[[], UnixNano],
         *,
         made: List,
-        knows: Callable[[str, str], bool],
+        has_task: Callable[[str, str], bool],
         remove: Callable[[str], Awaitable[None]],
     ) -> None:
         self.rules = rules
         self.clock = clock
         self.made = made
-        self.knows = knows
+        self.has_task = has_task
         self.remove = remove
 
     async def run(self, watch: Watch) -> None:
@@ -65,7 +65,7 @@ class DanglingRemover:
         old = {container_id: made for container_id, made in found.items() if now_s - made.at_s >= self.rules.grace_s}
         dangling = []
         for container_id, made in old.items():
-            if self.knows(container_id, made.task_id):
+            if self.has_task(container_id, made.task_id):
                 continue
             dangling.append(container_id)
             if self.rules.dry_run:

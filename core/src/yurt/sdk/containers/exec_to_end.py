@@ -41,7 +41,7 @@ def code_of(found: Mapping[str, Any], engine: Engine) -> int | None:
 
 
 async def exit_code(engine: Engine, exec_id: str) -> int:
-    """The exit code of a command whose output has ended; the engine knows it slightly later."""
+    """The exit code of a command whose output has ended; the engine reports it slightly later."""
     for _ in range(END_LOOKS):
         with suppress(EngineDown, NotFound):
             code = code_of(await engine.ask(f"/exec/{exec_id}/json"), engine)
@@ -58,8 +58,8 @@ async def exec_output(engine: Engine, exec_id: str) -> dict[str, bytes]:
     async with engine.stream("POST", f"/exec/{exec_id}/start", body={"Detach": False, "Tty": False}) as response:
         async for data in response.content.iter_any():
             for piece in frames.feed(data):
-                kept = output[piece.stream]
-                kept += piece.data[: OUTPUT_BYTES_MAX - len(kept)]
+                buffer = output[piece.stream]
+                buffer += piece.data[: OUTPUT_BYTES_MAX - len(buffer)]
     return {name: bytes(data) for name, data in output.items()}
 
 

@@ -60,14 +60,14 @@ def share_names(request: TaskRequest, extra_hosts: Sequence[str]) -> None:
         raise DriverError(f"extra_hosts cannot be added to {path}: {error.strerror}") from None
 
 
-def check_names(request: TaskRequest, mode: str, given: Mapping[str, object]) -> None:
+def check_names(request: TaskRequest, mode: str, options: Mapping[str, object]) -> None:
     """Refuse options that would have no effect; `given` maps option names to their values.
 
     `mode` is the network that the container gets: one of another container has that one's names.
     """
     is_joined = mode.startswith(("container:", "task:"))
     has_file = {"extra_hosts": bool(shared_file(request, HOSTS)), "dns": bool(shared_file(request, RESOLVER))}
-    for option, value in given.items():
+    for option, value in options.items():
         if not value:
             continue
         if option.startswith("dns") and has_file["dns"]:

@@ -102,18 +102,18 @@ class PulledImages:
         """Remove an image now; false when it is in use or the engine does not answer."""
         if image_id in self._going:
             return await asyncio.shield(self._going[image_id])
-        is_gone, going = False, asyncio.get_running_loop().create_future()
+        is_removed, going = False, asyncio.get_running_loop().create_future()
         self._going[image_id] = going
         try:
             with suppress(NotFound):
                 await self._remove(image_id)
-            is_gone = True
+            is_removed = True
         except (Conflict, EngineDown):
             pass
         finally:
             del self._going[image_id]
-            going.set_result(is_gone)
-        return is_gone
+            going.set_result(is_removed)
+        return is_removed
 
     def _owned(self) -> set[str]:
         """The recorded images of this client."""

@@ -118,14 +118,14 @@ class LogFiles:
         self.open_files.clear()
 
 
-def fitting(data: memoryview, room: int, *, is_empty: bool) -> int:
+def fitting(data: memoryview, free_bytes: int, *, is_empty: bool) -> int:
     """The number of bytes for the current file: all, whole lines, or a part of a line that fits into no file."""
-    if len(data) <= room:
+    if len(data) <= free_bytes:
         return len(data)
-    if room > 0:
-        line_end = bytes(data[:room]).rfind(b"\n") + 1
+    if free_bytes > 0:
+        line_end = bytes(data[:free_bytes]).rfind(b"\n") + 1
         if line_end or is_empty:
-            return line_end or room
+            return line_end or free_bytes
     return 0 if not is_empty else min(len(data), 1)
 
 

@@ -173,7 +173,7 @@ class Holds:
         self._alloc_dir = alloc_dir
         self._roots = (alloc_dir.rstrip("/"), os.path.realpath(alloc_dir)) if alloc_dir else ()
         self._view = view
-        self._known: dict[str, tuple[int, int]] = {}
+        self._identities: dict[str, tuple[int, int]] = {}
         self.sources: list[MountSource] = []
 
     @property
@@ -218,7 +218,7 @@ class Holds:
     def _take_one(self, source: MountSource) -> None:
         descriptor = hold(self._alloc_dir, source.path, makes=source.makes)
         found = os.fstat(descriptor)
-        self._known[source.target] = (found.st_dev, found.st_ino)
+        self._identities[source.target] = (found.st_dev, found.st_ino)
         if self.group:
             self._holder.places.mount(descriptor, self.group, int(source.name.rpartition("/")[2]))
         else:
@@ -258,7 +258,7 @@ class Holds:
             return found in (-errno.ENOENT, -errno.ENOTDIR) and not self.group
         seen = os.fstat(found)
         os.close(found)
-        return (seen.st_dev, seen.st_ino) != self._known[source.target]
+        return (seen.st_dev, seen.st_ino) != self._identities[source.target]
 
     def _mismatch(self, source: MountSource) -> DriverError:
         if self.group:

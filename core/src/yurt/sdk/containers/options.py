@@ -52,12 +52,12 @@ class DanglingRules(msgspec.Struct, frozen=True, kw_only=True):
 
 def dangling_rules(gc: Gc) -> DanglingRules:
     """The rules for the removal of dangling containers; raises Invalid that names an invalid duration."""
-    given = gc.dangling_containers
+    settings = gc.dangling_containers
     return DanglingRules(
-        enabled=given.enabled,
-        period_s=max(MIN_PERIOD_S, parse_duration(given.period, option="gc.dangling_containers.period")),
-        grace_s=parse_duration(given.creation_grace, option="gc.dangling_containers.creation_grace"),
-        dry_run=given.dry_run,
+        enabled=settings.enabled,
+        period_s=max(MIN_PERIOD_S, parse_duration(settings.period, option="gc.dangling_containers.period")),
+        grace_s=parse_duration(settings.creation_grace, option="gc.dangling_containers.creation_grace"),
+        dry_run=settings.dry_run,
     )
 
 

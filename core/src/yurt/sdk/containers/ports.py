@@ -22,10 +22,10 @@ class Published(NamedTuple):
 
 
 def published(
-    given: Iterable[PortGiven], labels: Sequence[str], port_map: Iterable[Mapping[str, int]]
+    ports: Iterable[PortGiven], labels: Sequence[str], port_map: Iterable[Mapping[str, int]]
 ) -> list[Published]:
     """The ports from `ports` and `port_map`, and the task's own, each for TCP and UDP."""
-    by_label = {port.label: port for port in given}
+    by_label = {port.label: port for port in ports}
     own = [label for label, port in by_label.items() if port.of_task]
     mapped = {label: port for each in port_map for label, port in each.items()}
     found = []

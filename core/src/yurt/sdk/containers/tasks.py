@@ -201,7 +201,7 @@ class ContainerTasks:
         finally:
             self._sought[task_id] -= 1
 
-    def knows(self, container_id: str, task_id: str) -> bool:
+    def has_task(self, container_id: str, task_id: str) -> bool:
         """Whether a container belongs to a task; one made for `task_id` counts while that task starts."""
         is_starting = task_id in self._tasks and self._tasks[task_id] is None
         return container_id in self._by_container or is_starting or self._sought[task_id] > 0
