@@ -81,24 +81,26 @@ def is_resolver_file(mount: Mount, request: TaskRequest) -> bool:
 
 def resources(request: TaskRequest) -> Message:
     """A task's resources, in the scheduler's units and in the kernel's."""
-    given = request.resources
-    limit_mb = given.memory_max_mb or given.memory_mb
-    part = given.cpu_shares / given.node_cpu_shares if given.node_cpu_shares else 0.0
+    task_resources = request.resources
+    limit_mb = task_resources.memory_max_mb or task_resources.memory_mb
+    part = task_resources.cpu_shares / task_resources.node_cpu_shares if task_resources.node_cpu_shares else 0.0
     return driver_message(
         "Resources",
         allocated_resources=driver_message(
             "AllocatedTaskResources",
-            cpu=driver_message("AllocatedCpuResources", cpu_shares=given.cpu_shares),
+            cpu=driver_message("AllocatedCpuResources", cpu_shares=task_resources.cpu_shares),
             memory=driver_message(
-                "AllocatedMemoryResources", memory_mb=given.memory_mb, memory_max_mb=max(given.memory_max_mb, 0)
+                "AllocatedMemoryResources",
+                memory_mb=task_resources.memory_mb,
+                memory_max_mb=max(task_resources.memory_max_mb, 0),
             ),
         ),
         linux_resources=driver_message(
             "LinuxResources",
             cpu_period=CPU_PERIOD_US,
-            cpu_shares=given.cpu_shares,
+            cpu_shares=task_resources.cpu_shares,
             memory_limit_bytes=max(limit_mb, 0) * MIB,
-            cpuset_cpus=",".join(map(str, given.reserved_cores)),
+            cpuset_cpus=",".join(map(str, task_resources.reserved_cores)),
             PercentTicks=part,
         ),
         ports=[
@@ -133,8 +135,8 @@ def device_message_of(device: DeviceNode) -> Message:
 def request_of(message: Message, config: Any, *, logs_dir: str, logs: LogRotation) -> TaskRequest:
     """The request for our driver from the message of a host."""
     task_dir = f"{message.alloc_dir}/{message.name}"
-    given = message.resources
-    part = given.linux_resources.PercentTicks
+    task_resources = message.resources
+    part = task_resources.linux_resources.PercentTicks
     dns = message.dns
     return TaskRequest(
         task_id=message.id,
@@ -154,16 +156,17 @@ def request_of(message: Message, config: Any, *, logs_dir: str, logs: LogRotatio
             logs_dir=logs_dir,
         ),
         resources=TaskResources(
-            cpu_shares=given.allocated_resources.cpu.cpu_shares,
-            node_cpu_shares=round(given.allocated_resources.cpu.cpu_shares / part) if part > 0 else 0,
-            reserved_cores=cores_of(given.linux_resources.cpuset_cpus),
-            memory_mb=given.allocated_resources.memory.memory_mb,
-            memory_max_mb=given.allocated_resources.memory.memory_max_mb,
+            cpu_shares=task_resources.allocated_resources.cpu.cpu_shares,
+            node_cpu_shares=round(task_resources.allocated_resources.cpu.cpu_shares / part) if part > 0 else 0,
+            reserved_cores=cores_of(task_resources.linux_resources.cpuset_cpus),
+            memory_mb=task_resources.allocated_resources.memory.memory_mb,
+            memory_max_mb=task_resources.allocated_resources.memory.memory_max_mb,
         ),
         logs=logs,
         user=message.user,
         ports=tuple(
-            PortGiven(label=port.label, host_ip=port.host_ip, host_port=port.value, to=port.to) for port in given.ports
+            PortGiven(label=port.label, host_ip=port.host_ip, host_port=port.value, to=port.to)
+            for port in task_resources.ports
         ),
         network_namespace=message.network_isolation_spec.path,
         hostname=message.network_isolation_spec.hostsConfig.hostname,
@@ -210,17 +213,19 @@ def capabilities_of(message: Message) -> Capabilities:
     )
 
 
-def capabilities_message(given: Capabilities) -> Message:
+def capabilities_message(capabilities: Capabilities) -> Message:
     """Our driver's capabilities as the message for a host."""
     return driver_message(
         "DriverCapabilities",
-        send_signals=given.send_signals,
-        exec=given.exec,
-        fs_isolation=FS_ISOLATION.index(given.fs_isolation),
-        network_isolation_modes=[NETWORK_MODES.index(mode) for mode in given.network_modes if mode in NETWORK_MODES],
-        must_create_network=given.must_create_network,
-        mount_configs=ANY_MOUNTS if given.mounts else NO_MOUNTS,
-        dynamic_workload_users=given.dynamic_users,
+        send_signals=capabilities.send_signals,
+        exec=capabilities.exec,
+        fs_isolation=FS_ISOLATION.index(capabilities.fs_isolation),
+        network_isolation_modes=[
+            NETWORK_MODES.index(mode) for mode in capabilities.network_modes if mode in NETWORK_MODES
+        ],
+        must_create_network=capabilities.must_create_network,
+        mount_configs=ANY_MOUNTS if capabilities.mounts else NO_MOUNTS,
+        dynamic_workload_users=capabilities.dynamic_users,
     )
 
 

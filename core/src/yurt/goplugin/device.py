@@ -33,7 +33,7 @@ STREAM_AGAIN_MAX_S = 300.0
 """The longest pause before a report is requested again; the pauses grow."""
 STATS_INTERVAL_S = 1.0
 STATS_LIMIT_S = 5.0
-GONE = "the plugin does not show it any more"
+VANISHED = "the plugin does not show it any more"
 
 FINGERPRINT = CallSpec(service=DEVICE_SERVICE, method="Fingerprint")
 RESERVE = CallSpec(service=DEVICE_SERVICE, method="Reserve", limit_s=30.0)
@@ -153,15 +153,15 @@ def with_vanished(before: tuple[DeviceGroup, ...], now: tuple[DeviceGroup, ...])
     shown = {instance.id for group in now for instance in group.instances}
     found = {(group.vendor, group.type, group.name): group for group in now}
     for group in before:
-        gone = tuple(
-            replace(each, is_healthy=False, severity="failed", reason=GONE)
+        vanished = tuple(
+            replace(each, is_healthy=False, severity="failed", reason=VANISHED)
             for each in group.instances
             if each.id not in shown
         )
         key = (group.vendor, group.type, group.name)
-        if gone:
+        if vanished:
             present = found.get(key, replace(group, instances=()))
-            found[key] = replace(present, instances=(*present.instances, *gone))
+            found[key] = replace(present, instances=(*present.instances, *vanished))
     return tuple(found[key] for key in sorted(found))
 
 

@@ -29,7 +29,7 @@ class PluginExecSession:
     def __init__(self, target: str, method: Method, owner: str) -> None:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._room = asyncio.Semaphore(REQUESTS_MAX)
+        self._free_slots = asyncio.Semaphore(REQUESTS_MAX)
         self._requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="plugin-exec")
         self._channel = grpc.insecure_channel(target, options=OPTIONS)
@@ -38,15 +38,15 @@ class PluginExecSession:
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
-        self._answers: Any = call(self._asked())
+        self._answers: Any = call(self._request_stream())
         self._code: asyncio.Future[int] = self._loop.create_future()
         self._has_input = True
 
-    def _asked(self) -> Iterator[Message]:
+    def _request_stream(self) -> Iterator[Message]:
         """The requests in order, consumed by gRPC's own thread."""
         while (request := self._requests.get()) is not None:
             yield request
-            self._loop.call_soon_threadsafe(self._room.release)
+            self._loop.call_soon_threadsafe(self._free_slots.release)
 
     async def start(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> None:
         """Start the command."""
@@ -54,7 +54,7 @@ class PluginExecSession:
 
     async def _send(self, **fields: Any) -> None:
         """Send one request; requests after the command's end are dropped."""
-        waiting = asyncio.ensure_future(self._room.acquire())  # noqa: TID251 - awaited or cancelled here
+        waiting = asyncio.ensure_future(self._free_slots.acquire())  # noqa: TID251 - awaited or cancelled here
         await asyncio.wait((waiting, self._code), return_when=asyncio.FIRST_COMPLETED)
         if self._code.done():
             waiting.cancel()

@@ -64,23 +64,23 @@ def add_part(spec: Message, attributes: list[AttributeSpec], blocks: list[BlockS
             kind = type_from_text(attribute.type)
             attributes.append(AttributeSpec(name=attribute.name, type=kind, required=is_required, default=default))
         case "block_attrs":
-            given = spec.block_attrs
-            kind = f"map({type_from_text(given.type)})"
-            attributes.append(AttributeSpec(name=given.name, type=kind, required=given.required, default=default))
+            block = spec.block_attrs
+            kind = f"map({type_from_text(block.type)})"
+            attributes.append(AttributeSpec(name=block.name, type=kind, required=block.required, default=default))
         case "block_value":
-            given = spec.block_value
-            blocks.append(BlockSpec(name=given.name, body=schema_from_spec(given.nested), required=given.required))
+            block = spec.block_value
+            blocks.append(BlockSpec(name=block.name, body=schema_from_spec(block.nested), required=block.required))
         case "block_list" | "block_set" as kind:
-            given = getattr(spec, kind)
-            body = schema_from_spec(given.nested)
-            blocks.append(BlockSpec(name=given.name, body=body, kind="list", required=given.min_items > 0))
+            block = getattr(spec, kind)
+            body = schema_from_spec(block.nested)
+            blocks.append(BlockSpec(name=block.name, body=body, kind="list", required=block.min_items > 0))
         case "block_map":
-            given = spec.block_map
-            body = msgspec.structs.replace(schema_from_spec(given.nested), labels=tuple(given.labels) or ("name",))
-            if len(given.labels) > 1:
-                attributes.append(AttributeSpec(name=given.name, type="any"))
+            block = spec.block_map
+            body = msgspec.structs.replace(schema_from_spec(block.nested), labels=tuple(block.labels) or ("name",))
+            if len(block.labels) > 1:
+                attributes.append(AttributeSpec(name=block.name, type="any"))
             else:
-                blocks.append(BlockSpec(name=given.name, body=body, kind="map"))
+                blocks.append(BlockSpec(name=block.name, body=body, kind="map"))
         case "object" | "array":
             for part in parts_of(spec):
                 add_part(part, attributes, blocks)
@@ -200,8 +200,8 @@ def shaped(spec: Message, config: Mapping[str, Any]) -> Any:
         case "block_list" | "block_set" as kind:
             return shaped_list(getattr(spec, kind), config)
         case "block_map":
-            given = spec.block_map
-            return shaped_map(given.nested, config.get(given.name) or {}, depth=max(1, len(given.labels)))
+            block = spec.block_map
+            return shaped_map(block.nested, config.get(block.name) or {}, depth=max(1, len(block.labels)))
         case _:
             return None
 
@@ -218,14 +218,14 @@ def exact(value: Any) -> Any:
     return value
 
 
-def shaped_list(given: Message, config: Mapping[str, Any]) -> list[Any]:
+def shaped_list(block: Message, config: Mapping[str, Any]) -> list[Any]:
     """Repeated blocks."""
-    bodies = config.get(given.name) or []
-    if len(bodies) < given.min_items:
-        raise Invalid(f"config.{given.name}: {given.min_items} blocks at least are needed, there are {len(bodies)}")
-    if given.max_items and len(bodies) > given.max_items:
-        raise Invalid(f"config.{given.name}: {given.max_items} blocks at most are allowed, there are {len(bodies)}")
-    return [shaped(given.nested, body) for body in bodies]
+    bodies = config.get(block.name) or []
+    if len(bodies) < block.min_items:
+        raise Invalid(f"config.{block.name}: {block.min_items} blocks at least are needed, there are {len(bodies)}")
+    if block.max_items and len(bodies) > block.max_items:
+        raise Invalid(f"config.{block.name}: {block.max_items} blocks at most are allowed, there are {len(bodies)}")
+    return [shaped(block.nested, body) for body in bodies]
 
 
 def shaped_map(nested: Message, bodies: Any, *, depth: int) -> dict[str, Any]:
@@ -269,8 +269,8 @@ def fill_attribute(entry: Message, attribute: AttributeSpec) -> None:
     target.Attr.type = kind
     target.Attr.required = attribute.required
     if target is not entry:
-        given = [default] if kind != attribute.type and isinstance(default, dict) else default
-        entry.default.default.literal.value = json.dumps(given)
+        literal = [default] if kind != attribute.type and isinstance(default, dict) else default
+        entry.default.default.literal.value = json.dumps(literal)
 
 
 def decode_options(data: bytes) -> dict[str, Any]:

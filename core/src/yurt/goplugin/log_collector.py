@@ -104,7 +104,7 @@ class Collector:
         self.selector = selectors.DefaultSelector()
         self.outputs: dict[str, list[Output]] = {}
         self.agents: dict[socket.socket, bytes] = {}
-        self.was_asked = False
+        self.had_agent = False
         os.chdir(folder)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(SOCKET_NAME)
@@ -122,7 +122,7 @@ class Collector:
             if not ready:
                 self.sweep()
             is_idle = not self.agents and (not self.outputs or self.is_dev)
-            if is_idle and (self.was_asked or not ready):
+            if is_idle and (self.had_agent or not ready):
                 return
 
     def sweep(self) -> None:
@@ -145,7 +145,7 @@ class Collector:
         elif key.fileobj is self.listener:
             agent = self.listener.accept()[0]
             self.agents[agent] = b""
-            self.was_asked = True
+            self.had_agent = True
             self.selector.register(agent, selectors.EVENT_READ, None)
         elif isinstance(key.fileobj, socket.socket):
             self.on_agent(key.fileobj)
@@ -168,19 +168,19 @@ class Collector:
     def answer(self, line: bytes) -> bytes:
         """Perform the request of a line and send the answer."""
         try:
-            asked = json.loads(line)
-            self.perform(asked)
+            request = json.loads(line)
+            self.perform(request)
         except (OSError, ValueError, KeyError, TypeError) as error:
             return json.dumps({"error": str(error)}).encode() + b"\n"
         return b'{"ok": true}\n'
 
-    def perform(self, asked: dict[str, object]) -> None:
+    def perform(self, request: dict[str, object]) -> None:
         """One request."""
-        name = str(asked["id"])
-        match asked["op"]:
+        name = str(request["id"])
+        match request["op"]:
             case "open":
                 if name not in self.outputs:
-                    self.open(name, asked)
+                    self.open(name, request)
             case "drain":
                 for output in self.outputs.get(name, ()):
                     output.drain()
@@ -189,12 +189,12 @@ class Collector:
             case other:
                 raise ValueError(f"{other!r} is not a request")
 
-    def open(self, name: str, asked: dict[str, object]) -> None:
+    def open(self, name: str, request: dict[str, object]) -> None:
         """Start reading the FIFOs of a task."""
-        streams = asked["streams"]
+        streams = request["streams"]
         if not isinstance(streams, list):
             raise TypeError("streams must be a list")
-        limits = {key: int(str(asked[key])) for key in ("max_files", "max_bytes")}
+        limits = {key: int(str(request[key])) for key in ("max_files", "max_bytes")}
         opened: list[Output] = []
         try:
             for fifo, base in streams:

@@ -46,7 +46,7 @@ class LogCollector:
         self._is_dev = is_dev
         self._lock = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._known: dict[str, TaskLogs] = {}
+        self._logs: dict[str, TaskLogs] = {}
         self._process: WatchedProcess | None = None
 
     def plan(self, task_id: str, *, logs_dir: str, task_name: str, rotation: LogRotation) -> TaskLogs:
@@ -61,7 +61,7 @@ class LogCollector:
 
     async def open(self, logs: TaskLogs) -> None:
         """Start reading for a task; idempotent."""
-        self._known[logs.name] = logs
+        self._logs[logs.name] = logs
         await self._ask(open_request(logs))
 
     async def drain(self, logs: TaskLogs) -> None:
@@ -70,7 +70,7 @@ class LogCollector:
 
     async def close_task(self, logs: TaskLogs) -> None:
         """Stop reading for a task."""
-        self._known.pop(logs.name, None)
+        self._logs.pop(logs.name, None)
         await self._ask({"op": "close", "id": logs.name})
 
     async def close(self) -> None:
@@ -92,7 +92,7 @@ class LogCollector:
         async with self._lock:
             failure: Exception | None = None
             for attempt in range(ATTEMPTS_MAX):
-                before = [open_request(logs) for logs in self._known.values()] if attempt else []
+                before = [open_request(logs) for logs in self._logs.values()] if attempt else []
                 failure = await self._try([*before, request])
                 if failure is None:
                     return

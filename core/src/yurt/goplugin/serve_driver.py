@@ -93,8 +93,8 @@ class DriverService:
 
     async def capabilities(self, _request: Message) -> Message:
         """The driver's capabilities."""
-        given = convert.capabilities_message(self._driver().capabilities)
-        return driver_message("CapabilitiesResponse", capabilities=given)
+        capabilities = convert.capabilities_message(self._driver().capabilities)
+        return driver_message("CapabilitiesResponse", capabilities=capabilities)
 
     async def fingerprint(self, _request: Message) -> AsyncIterator[Message]:
         """The driver's health, at once and after each change."""
@@ -102,8 +102,9 @@ class DriverService:
             yield convert.fingerprint_message(found)
 
     async def start(self, request: Message) -> Message:
-        """Start a task. Why it did not start is an error of the call: a host that is Nomad looks nowhere else for it,
-        and would take the answer for a task that has started.
+        """Start a task; raises an error when it does not start.
+
+        Nomad reads the reason only from the call's error, and takes any answer for a started task.
         """
         message = request.task
         output = self._output(message)
@@ -111,26 +112,26 @@ class DriverService:
             if message.id in self._tasks:
                 raise DriverError(f"task {message.id} runs already; destroy it first")
             config = decode_config(self._driver().task_config, decode_options(message.msgpack_driver_config))
-            asked = convert.request_of(message, config, logs_dir=str(output.logs_dir), logs=output.rotation)
-            handle = await self._start(message, asked)
+            task_request = convert.request_of(message, config, logs_dir=str(output.logs_dir), logs=output.rotation)
+            handle = await self._start(message, task_request)
         except YurtError:
             if message.id not in self._tasks:
                 output.remove()
             raise
         task = self._keep(message, output, handle)
-        given = driver_message(
+        task_handle = driver_message(
             "TaskHandle",
             version=HANDLE_VERSION,
             config=message,
             state=convert.STATE_RUNNING,
             driver_state=msgspec.msgpack.encode(handle),
         )
-        return driver_message("StartTaskResponse", handle=given, network_override=task.network)
+        return driver_message("StartTaskResponse", handle=task_handle, network_override=task.network)
 
-    async def _start(self, message: Message, asked: TaskRequest) -> TaskHandle:
+    async def _start(self, message: Message, request: TaskRequest) -> TaskHandle:
         following = self._background.start("progress of a start", lambda: self._events.follow(self._driver(), message))
         try:
-            return await self._driver().start_task(asked)
+            return await self._driver().start_task(request)
         finally:
             following.cancel()
 

@@ -32,9 +32,9 @@ class StartEvents:
         finally:
             self._listeners.discard(events)
 
-    async def follow(self, given: Driver, task: Message) -> None:
+    async def follow(self, served_driver: Driver, task: Message) -> None:
         """Publish a driver's progress during a start; a slow subscriber misses events."""
-        driver: object = given
+        driver: object = served_driver
         if not isinstance(driver, ProgressDriver):
             return
         async for text in driver.progress(task.id):
