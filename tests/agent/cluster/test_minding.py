@@ -41,7 +41,7 @@ def voters(members: list[Member]) -> list[Voter]:
 
 
 def put_out(members: list[Member], config: AutopilotConfiguration = DEFAULTS) -> str:
-    gone = removable_servers(voters(members), members, config, long_gone={each.name for each in members})
+    gone = removable_servers(voters(members), members, config, expired={each.name for each in members})
     return gone.name if gone is not None else ""
 
 
@@ -59,7 +59,7 @@ def test_a_failed_server_stays_until_another_one_has_come() -> None:
 
 def test_a_server_that_failed_a_moment_ago_stays() -> None:
     members = servers(ALIVE, ALIVE, FAILED, ALIVE)
-    assert removable_servers(voters(members), members, DEFAULTS, long_gone=()) is None
+    assert removable_servers(voters(members), members, DEFAULTS, expired=()) is None
 
 
 def test_nobody_is_put_out_by_a_minority() -> None:

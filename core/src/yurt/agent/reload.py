@@ -53,17 +53,17 @@ class PluginReloader:
         async with self._turn:
             status = self._reloadable(name)
             entry_point = code.find(name)
-            taken = code.take_out(entry_point)
+            old_modules = code.take_out(entry_point)
             try:
                 fresh, new = self._load(status, entry_point)
             except BaseException:
-                code.put_back(entry_point, taken)
+                code.put_back(entry_point, old_modules)
                 raise
             async with paused_zygotes():
-                kept = await self._exchange(status, entry_point, new, taken)
+                task_count = await self._exchange(status, entry_point, new, old_modules)
             self._statuses[name] = fresh
-            log.info("plugin reloaded: plugin=%s version=%s tasks=%d", name, fresh.version, kept)
-            return PluginReloaded(name=name, version=fresh.version, drivers=fresh.drivers, tasks=kept)
+            log.info("plugin reloaded: plugin=%s version=%s tasks=%d", name, fresh.version, task_count)
+            return PluginReloaded(name=name, version=fresh.version, drivers=fresh.drivers, tasks=task_count)
 
     def _reloadable(self, name: str) -> PluginStatus:
         owners = [each for each in self._statuses.values() if name == each.name or name in each.drivers]
@@ -86,23 +86,23 @@ class PluginReloader:
             raise Conflict(f"the new code fails: {error}; the old one remains in use") from error
 
     async def _exchange(
-        self, status: PluginStatus, entry_point: EntryPoint, new: dict[str, Driver], taken: code.Modules
+        self, status: PluginStatus, entry_point: EntryPoint, new: dict[str, Driver], old_modules: code.Modules
     ) -> int:
         """Exchange the drivers; on failure, restore the old code."""
 
         def remake() -> dict[str, Driver]:
-            code.put_back(entry_point, taken)
+            code.put_back(entry_point, old_modules)
             _, old = self._plugins.make_again(status, entry_point, self._context_for(status.name))
             self._plugins.put(old)
             return old
 
         try:
-            kept = await self._client.exchange_drivers(new, remake=remake)
+            task_count = await self._client.exchange_drivers(new, remake=remake)
         except BaseException:
-            code.put_back(entry_point, taken)
+            code.put_back(entry_point, old_modules)
             raise
         self._plugins.put(new)
-        return kept
+        return task_count
 
 
 @contextlib.asynccontextmanager

@@ -236,8 +236,8 @@ class ServerCluster:
         else:
             self._membership.force_leave(full, forget=forget)
         if self._admin is not None and full.endswith(f".{self._config.region}"):
-            gone = [voter for voter in await self._admin.voters() if voter.name == full]
-            for voter in gone:
+            voters = [voter for voter in await self._admin.voters() if voter.name == full]
+            for voter in voters:
                 await put_out(self._admin, voter.id, self._env)
 
     async def log_peers(self) -> tuple[LogPeer, ...]:

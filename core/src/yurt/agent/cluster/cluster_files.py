@@ -63,18 +63,18 @@ def load(path: Path, kind: type[T]) -> T:
         ) from None
 
 
-def save(path: Path, remembered: Founding | KnownServers) -> None:
+def save(path: Path, record: Founding | KnownServers) -> None:
     """Write the record durably."""
-    write_checked(path, msgspec.json.encode(remembered))
+    write_checked(path, msgspec.json.encode(record))
 
 
 def etcd_port(settings: ClusterSettings, folder: Path) -> int:
     """The port of this server's etcd member: the configured one, else the recorded one.
 
-    `folder` is the server's. A member that others know keeps its port when the default becomes another one.
+    `folder` is the server's. An existing member keeps its port when the default changes.
     """
-    remembered = load(folder / CLUSTER_FILE, Founding)
-    is_known = bool(remembered.founding) or has_member_data(str(folder / ETCD_FOLDER))
-    if settings.has_etcd_port or not is_known:
+    record = load(folder / CLUSTER_FILE, Founding)
+    has_member = bool(record.founding) or has_member_data(str(folder / ETCD_FOLDER))
+    if settings.has_etcd_port or not has_member:
         return settings.etcd_port
-    return remembered.etcd_port or ETCD_PORT
+    return record.etcd_port or ETCD_PORT

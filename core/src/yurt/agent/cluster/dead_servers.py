@@ -24,9 +24,9 @@ LOOK_INTERVAL_S = 1.0
 
 
 def removable_servers(
-    voters: Sequence[Voter], members: Sequence[Member], config: AutopilotConfiguration, *, long_gone: Collection[str]
+    voters: Sequence[Voter], members: Sequence[Member], config: AutopilotConfiguration, *, expired: Collection[str]
 ) -> Voter | None:
-    """The next server to remove, or None; failed servers count only if they are in `long_gone`."""
+    """The next server to remove, or None; failed servers count only if they are in `expired`."""
     by_name = {each.name: each for each in members}
     status = {voter.id: by_name[voter.name].status if voter.name in by_name else "" for voter in voters}
     alive = sum(status[voter.id] == ALIVE for voter in voters)
@@ -38,7 +38,7 @@ def removable_servers(
     intended = max([config.min_quorum, 1, *(each.expect for each in members if each.status == ALIVE)])
     if not config.cleanup_dead_servers or len(voters) <= intended:
         return None
-    return next((voter for voter in voters if status[voter.id] == FAILED and voter.name in long_gone), None)
+    return next((voter for voter in voters if status[voter.id] == FAILED and voter.name in expired), None)
 
 
 class DeadServerCleanup:
@@ -59,7 +59,7 @@ class DeadServerCleanup:
         self._leads = leads
         self._config = config
         self._logged = ""
-        self._known: frozenset[str] = frozenset()
+        self._checked_addresses: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Check once a second until cancelled."""
@@ -78,13 +78,13 @@ class DeadServerCleanup:
         own = self._membership.own
         members = [each for each in self._membership.members() if each.region == own.region]
         await self._warn_of_strangers([each for each in members if each.status == ALIVE and each.has_data])
-        gone = [each for each in members if each.status in (FAILED, LEFT)]
-        if not gone:
+        absent = [each for each in members if each.status in (FAILED, LEFT)]
+        if not absent:
             return
         config = self._config()
         stable_s = config.server_stabilization_time / NANOSECONDS
-        long_gone = {each.name for each in gone if self._membership.status_age_s(each.name) >= stable_s}
-        voter = removable_servers(await self._etcd.voters(), members, config, long_gone=long_gone)
+        expired = {each.name for each in absent if self._membership.status_age_s(each.name) >= stable_s}
+        voter = removable_servers(await self._etcd.voters(), members, config, expired=expired)
         if voter is not None:
             log.warning("server %s is gone and no longer keeps the cluster's log", voter.name)
             await self._etcd.remove(voter.id)
@@ -92,7 +92,7 @@ class DeadServerCleanup:
     async def _warn_of_strangers(self, settled: Sequence[Member]) -> None:
         """Warn of a server whose etcd belongs to another cluster: knowing it does not make it a member of this one."""
         addresses = frozenset(each.etcd_addr for each in settled)
-        if addresses == self._known:
+        if addresses == self._checked_addresses:
             return
         voters = {voter.address for voter in await self._etcd.voters()}
         strangers = [each.name for each in settled if each.etcd_addr not in voters]
@@ -102,4 +102,4 @@ class DeadServerCleanup:
                 "data_dir to have it join, or give it another region: servers=%s",
                 ", ".join(strangers),
             )
-        self._known = addresses
+        self._checked_addresses = addresses

@@ -55,7 +55,9 @@ def decide(
     if settled:
         return _joins(settled)
     if own.expect == 0:
-        return Waits(reason=f"waiting for a server of region {own.region} that is part of a cluster: {_known(others)}")
+        return Waits(
+            reason=f"waiting for a server of region {own.region} that is part of a cluster: {_names_text(others)}"
+        )
     candidates = _candidates(own.region, (own, *peers))
     expected = {each.name: each.expect for each in candidates if each.expect}
     if len(set(expected.values())) > 1:
@@ -71,7 +73,7 @@ def decide(
     if problem:
         return Waits(reason=problem)
     if len(candidates) < own.expect:
-        return Waits(reason=f"waiting for {own.expect} servers: {_known(candidates)}")
+        return Waits(reason=f"waiting for {own.expect} servers: {_names_text(candidates)}")
     differing = _differing(own, candidates, reports)
     if differing:
         return Waits(reason=f"waiting for the servers to know each other: {', '.join(differing)} not yet")
@@ -110,10 +112,10 @@ def token_of(founders: Mapping[str, str]) -> str:
 
 def _founding_of(own: Member, peers: Iterable[Member], reports: Mapping[str, MembershipUpdate]) -> Mapping[str, str]:
     """The founders that another server lists, if they include this one, it is new, and no other list disagrees."""
-    news = [reports[each.name] for each in peers if each.status == ALIVE and each.has_data and each.name in reports]
-    if any(own.name not in each.awaited for each in news):
+    updates = [reports[each.name] for each in peers if each.status == ALIVE and each.has_data and each.name in reports]
+    if any(own.name not in each.awaited for each in updates):
         return {}
-    return next((each.founding for each in news if own.name in each.founding), {})
+    return next((each.founding for each in updates if own.name in each.founding), {})
 
 
 def _joins(settled: Sequence[Member]) -> Decision:
@@ -142,9 +144,9 @@ def _candidates(region: str, members: Iterable[Member]) -> tuple[Member, ...]:
 
 def _clash(candidates: Iterable[Member]) -> str:
     """Two servers whose etcd members would have one address."""
-    known: dict[str, str] = {}
+    name_by_address: dict[str, str] = {}
     for each in candidates:
-        other = known.setdefault(each.etcd_addr, each.name)
+        other = name_by_address.setdefault(each.etcd_addr, each.name)
         if other != each.name:
             return (
                 f"{other} and {each.name} both have their etcd member at {each.etcd_addr}: give one of them another "
@@ -179,14 +181,14 @@ def _differing(own: Member, candidates: Sequence[Member], reports: Mapping[str, 
     expected = [(each.name, each.etcd_addr) for each in candidates]
     found = []
     for each in candidates:
-        news = reports.get(each.name)
-        seen = _candidates(own.region, news.members) if news is not None else ()
-        misses = set(news.met) - {one.name for one in candidates} if news is not None else ()
+        update = reports.get(each.name)
+        seen = _candidates(own.region, update.members) if update is not None else ()
+        misses = set(update.met) - {one.name for one in candidates} if update is not None else ()
         if each.name != own.name and (misses or [(one.name, one.etcd_addr) for one in seen] != expected):
             found.append(each.name)
     return found
 
 
-def _known(members: Iterable[Member]) -> str:
+def _names_text(members: Iterable[Member]) -> str:
     names = ", ".join(each.name for each in members)
     return f"know {names}" if names else "none is known"

@@ -52,5 +52,5 @@ class FoundingRecord:
         pruned = self._seen - by_name.keys()
         self._seen = set(by_name)
         near = {each.name for each in by_name.values() if each.region == own.region and each.expect > 1}
-        gone = {name for name, each in by_name.items() if each.status == LEFT or each.expect <= 1}
-        return tuple(sorted((near | set(self.now.met)) - gone - pruned - {own.name}))
+        excluded = {name for name, each in by_name.items() if each.status == LEFT or each.expect <= 1}
+        return tuple(sorted((near | set(self.now.met)) - excluded - pruned - {own.name}))

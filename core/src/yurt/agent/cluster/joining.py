@@ -33,7 +33,7 @@ class Joiner:
         start = self._settings.start_join
         if self._peers:
             await self.join(self._peers)
-        if start and not self._knows_others():
+        if start and not self._has_live_peer():
             joined = await self.join(start)
             if not joined.count:
                 raise Unavailable(f"start_join: no server can be joined: {'; '.join(joined.problems)}")
@@ -43,7 +43,7 @@ class Joiner:
     async def _retry(self, addresses: tuple[str, ...]) -> None:
         settings, pause_s, logged = self._settings, PAUSE_FIRST_S, ""
         attempts = 0
-        while not self._knows_others():
+        while not self._has_live_peer():
             attempts += 1
             joined = await self.join(addresses)
             if joined.count:
@@ -57,7 +57,7 @@ class Joiner:
             await self._membership.wait_change(min(pause_s, settings.retry_interval_s))
             pause_s *= 2
 
-    def _knows_others(self) -> bool:
+    def _has_live_peer(self) -> bool:
         own = self._membership.own.name
         return any(each.status == ALIVE and each.name != own for each in self._membership.members())
 

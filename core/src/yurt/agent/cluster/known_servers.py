@@ -28,17 +28,17 @@ class KnownServersRecord:
         self._is_alone = is_alone
         self._path = folder / SERVERS_FILE
         self._membership = membership
-        self._is_kept = True
-        self._known = self._loaded()
+        self._is_recording = True
+        self._record = self._loaded()
         self._env = env
-        self._unruled = () if self._known.has_rules else self._known.addresses
+        self._unruled = () if self._record.has_rules else self._record.addresses
         self._trusted_until_s = env.monotonic() + ADDRESSES_TRUSTED_S
         membership.subscribe(self._follow)
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """The last recorded addresses of other servers, from before this start too."""
-        return self._known.addresses
+        return self._record.addresses
 
     def _loaded(self) -> KnownServers:
         """The recorded servers; a damaged list does not prevent a start, because other servers send it again."""
@@ -50,14 +50,14 @@ class KnownServersRecord:
 
     def forget(self) -> None:
         """Delete the addresses after this server has left, so that it does not rejoin by itself."""
-        self._is_kept = False
+        self._is_recording = False
         save(self._path, KnownServers())
 
     @property
     def unheard(self) -> Mapping[str, int]:
         """The recorded rules of servers of this region that have not been heard since the start, by name."""
         heard = {each.name for each in self._of_region()}
-        return {name: rules for name, rules in self._known.rules.items() if name not in heard}
+        return {name: rules for name, rules in self._record.rules.items() if name not in heard}
 
     def published_rules(self) -> Mapping[str, int]:
         """The newest rules of the region's servers that have not left, by name; as recorded of those not heard yet.
@@ -71,8 +71,8 @@ class KnownServersRecord:
 
     def drop(self, name: str) -> None:
         """Delete the rules of a server that an operator forced to leave before it was heard."""
-        rules = {each: version for each, version in self._known.rules.items() if each != name}
-        self._save(replace(self._known, rules=rules))
+        rules = {each: version for each, version in self._record.rules.items() if each != name}
+        self._save(replace(self._record, rules=rules))
 
     @property
     def _addresses_alone(self) -> Mapping[str, int]:
@@ -91,9 +91,11 @@ class KnownServersRecord:
         rules = {name: each for name, each in self.unheard.items() if name not in membership.forgotten}
         addresses = tuple(each.address for each in there)
         # Without any address this server would not find the others again: the last ones remain.
-        self._save(KnownServers(addresses=addresses or self._known.addresses, rules={**rules, **heard}, has_rules=True))
+        self._save(
+            KnownServers(addresses=addresses or self._record.addresses, rules={**rules, **heard}, has_rules=True)
+        )
 
-    def _save(self, known: KnownServers) -> None:
-        if self._is_kept and known != self._known:
-            self._known = known
-            save(self._path, known)
+    def _save(self, record: KnownServers) -> None:
+        if self._is_recording and record != self._record:
+            self._record = record
+            save(self._path, record)

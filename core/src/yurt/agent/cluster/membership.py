@@ -101,11 +101,11 @@ class Membership:
 
     def force_leave(self, name: str, *, forget: bool) -> None:
         """Mark a server as left; raises NotFound, or Conflict for one that is alive."""
-        known = {each.name: each for each in self.members()}
-        if name not in known:
+        by_name = {each.name: each for each in self.members()}
+        if name not in by_name:
             raise NotFound(f'no server "{name}" is known; `yurt server members` lists them')
-        if known[name].status not in (FAILED, LEFT):
-            raise Conflict(f"server {name} is {known[name].status}; stop its agent before you force it to leave")
+        if by_name[name].status not in (FAILED, LEFT):
+            raise Conflict(f"server {name} is {by_name[name].status}; stop its agent before you force it to leave")
         self._take(self._records.forced_out(name, self._env.monotonic(), forget=forget))
 
     def mark_left(self) -> None:
@@ -139,8 +139,8 @@ class Membership:
         now = self._env.monotonic()
         merged = self._records.merged(*self._believed(update), now)
         if update.sender != self.own.name:
-            known, self.reports[update.sender] = self.reports.get(update.sender), update
-            if not self.own.has_data and (known is None or known.members != update.members):
+            previous, self.reports[update.sender] = self.reports.get(update.sender), update
+            if not self.own.has_data and (previous is None or previous.members != update.members):
                 self.publish()
             self.trailing[update.sender] = max(0, self._applied_index() - update.index)
             merged = merged.heard(update.sender, now)
@@ -151,11 +151,11 @@ class Membership:
         ours = f".{self.own.region}"
         if update.sender.endswith(ours):
             return update.members, update.forgotten
-        known = {each.name for each in self.members()}
+        names = {each.name for each in self.members()}
         members = tuple(
             each
             for each in update.members
-            if each.region != self.own.region or (each.status == ALIVE and each.name not in known)
+            if each.region != self.own.region or (each.status == ALIVE and each.name not in names)
         )
         return members, {name: number for name, number in update.forgotten.items() if not name.endswith(ours)}
 
@@ -173,9 +173,9 @@ class Membership:
             return
         before, self._shown = {each.name: each for each in self._shown}, shown
         for each in shown:
-            known = before.pop(each.name, None)
-            if known is None or known.status != each.status:
-                _log_status(each, is_new=known is None)
+            previous = before.pop(each.name, None)
+            if previous is None or previous.status != each.status:
+                _log_status(each, is_new=previous is None)
                 self._status_since[each.name] = self._env.monotonic()
         for name in before:
             log.info("server forgotten: name=%s", name)

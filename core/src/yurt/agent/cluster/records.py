@@ -113,8 +113,8 @@ class Records(Value):
 
     def reaped(self, now: float) -> Records:
         """A copy without servers that left or failed long ago."""
-        gone = {name: seen.member.incarnation for name, seen in self.others.items() if self._is_over(seen, now)}
-        return self._with_forgotten(gone, now) if gone else self
+        expired = {name: seen.member.incarnation for name, seen in self.others.items() if self._is_over(seen, now)}
+        return self._with_forgotten(expired, now) if expired else self
 
     def _is_over(self, seen: SeenMember, now: float) -> bool:
         match seen.status(now):
@@ -162,8 +162,8 @@ class Records(Value):
         if own.incarnation <= forgotten.get(own.name, -1):
             own = replace(own, incarnation=forgotten[own.name] + 1)
         others = {name: seen for name, seen in self.others.items() if seen.member.incarnation > forgotten.get(name, -1)}
-        kept = sorted(forgotten.items(), key=lambda item: (item[1], item[0]))[-FORGOTTEN_MAX:]
-        return replace(self, own=own, others=others, forgotten=dict(kept))
+        newest = sorted(forgotten.items(), key=lambda item: (item[1], item[0]))[-FORGOTTEN_MAX:]
+        return replace(self, own=own, others=others, forgotten=dict(newest))
 
 
 def _fact(reported: Member) -> Member:

@@ -161,23 +161,23 @@ class Admitter:
         await self._etcd.remove(stale.id)
 
     async def _add(self, member: Member, voters: Iterable[Voter], *, is_tls: bool) -> None:
-        """Add the member; when etcd refuses because one is away, the new server takes that one's place."""
+        """Add the member; when etcd refuses because a member is down, replace that of a failed server."""
         try:
             await self._etcd.add(member.etcd_addr, is_tls=is_tls)
             return
         except YurtError as error:
-            gone = replaceable(voters, self._directory.members())
-            if gone is None or not self._config().cleanup_dead_servers:
+            replaced = replaceable(voters, self._directory.members())
+            if replaced is None or not self._config().cleanup_dead_servers:
                 raise
-            log.warning("server %s takes the place of %s, which is gone (%s)", member.name, gone.name, error)
-        await self._etcd.remove(gone.id)
+            log.warning("server %s takes the place of %s, which is gone (%s)", member.name, replaced.name, error)
+        await self._etcd.remove(replaced.id)
         await self._etcd.add(member.etcd_addr, is_tls=is_tls)
 
 
 def replaceable(voters: Iterable[Voter], members: Iterable[Member]) -> Voter | None:
     """The etcd member of a server that has failed or left, if any; never one that is about to begin."""
-    gone = {each.name for each in members if each.status in (FAILED, LEFT)}
-    return next((voter for voter in voters if voter.name in gone), None)
+    absent = {each.name for each in members if each.status in (FAILED, LEFT)}
+    return next((voter for voter in voters if voter.name in absent), None)
 
 
 def find_peer(peers: Iterable[LogPeer], requested: str) -> LogPeer:
