@@ -74,7 +74,9 @@ def normalised(document: Any, parse_duration: ParseDuration) -> Any:
         elif name == "config":
             config = value
         else:
-            raise Invalid(f'batch_queue: unknown key "{str(key)[:64]}"; {_known((*_TYPES, *_COMMON, *_DURATIONS))}')
+            raise Invalid(
+                f'batch_queue: unknown key "{str(key)[:64]}"; {_choices_text((*_TYPES, *_COMMON, *_DURATIONS))}'
+            )
     if kind:
         if kind not in _TYPES:
             hint = near_hint(kind, QUEUE_TYPES)
@@ -153,7 +155,9 @@ def _parameters(kind: str, value: Any, parse_duration: ParseDuration) -> Json:
         elif name in _OTHERS:
             found[_OTHERS[name]] = inner
         else:
-            raise Invalid(f'batch_queue: unknown key "{str(key)[:64]}" in {kind}; {_known((*_OTHERS, *_DURATIONS))}')
+            raise Invalid(
+                f'batch_queue: unknown key "{str(key)[:64]}" in {kind}; {_choices_text((*_OTHERS, *_DURATIONS))}'
+            )
     return found
 
 
@@ -197,5 +201,5 @@ def _folded(key: str) -> str:
     return str(key).replace("_", "").lower()
 
 
-def _known(names: tuple[str, ...]) -> str:
+def _choices_text(names: tuple[str, ...]) -> str:
     return f"there are: {', '.join(sorted(set(names)))}"

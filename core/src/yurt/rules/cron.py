@@ -36,7 +36,7 @@ LENGTH_MAX: Final = 256
 """The maximum length of an expression; a list of every minute of an hour takes 169 characters."""
 SECOND: Final = timedelta(seconds=1)
 DAY: Final = timedelta(days=1)
-SHAPES_KEPT: Final = 4096
+SHAPES_MAX: Final = 4096
 MONTHS: Final = {name.lower(): number for number, name in enumerate(calendar.month_name) if name}
 DAYS: Final = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 
@@ -183,7 +183,7 @@ def _shape(year: int, month: int) -> MonthShape:
     return MonthShape(count, (weekday + 1) % 7)
 
 
-@lru_cache(maxsize=SHAPES_KEPT)
+@lru_cache(maxsize=SHAPES_MAX)
 def matching_days(days: DaysOfMonth, weekdays: DaysOfWeek, month: MonthShape) -> tuple[int, ...]:
     """The matching days of a month in order; when both kinds of day are restricted, either matches."""
     every = range(1, month.length + 1)

@@ -66,10 +66,10 @@ def normalised_idle(document: Any, parse_duration: ParseDuration) -> Data:
         if block.get(key) is not None:
             block[key] = _duration(f"idle {key.lower()}", block[key], parse_duration)
     if block.get("Warn") is not None:
-        given = block["Warn"]
-        if not isinstance(given, list | tuple):
+        warn = block["Warn"]
+        if not isinstance(warn, list | tuple):
             raise Invalid('idle warn: a list of durations is needed, such as ["30m", "50m"]')
-        block["Warn"] = [_duration("idle warn", each, parse_duration) for each in given]
+        block["Warn"] = [_duration("idle warn", each, parse_duration) for each in warn]
     if block.get("Interactive") is not None:
         inner = _renamed(_one(block["Interactive"], "idle interactive"), _INTERACTIVE, "idle interactive")
         if inner.get("Window") is not None:

@@ -7,7 +7,7 @@ from heapq import nlargest
 from itertools import islice, takewhile
 from typing import Final
 
-KNOWN_MAX: Final = 2_000
+CANDIDATES_MAX: Final = 2_000
 """The maximum number of candidates that are examined."""
 COMPARED_MAX: Final = 20
 """The maximum number of candidates that are compared as a whole, which costs a hundred times as much: those with the
@@ -23,7 +23,7 @@ def nearest(name: str, candidates: Iterable[str], *, cutoff: float) -> str | Non
     from difflib import get_close_matches
 
     difference = len(name) // 3 + 5
-    near = (each for each in islice(candidates, KNOWN_MAX) if abs(len(each) - len(name)) <= difference)
+    near = (each for each in islice(candidates, CANDIDATES_MAX) if abs(len(each) - len(name)) <= difference)
     likely = nlargest(COMPARED_MAX, near, key=lambda each: _shared(name, each))
     found = get_close_matches(name, likely, n=1, cutoff=cutoff)
     return found[0] if found else None

@@ -53,8 +53,8 @@ def near_hint(word: str, choices: Iterable[str]) -> str:
     from difflib import SequenceMatcher
 
     text = word[:64].casefold()
-    known = dict.fromkeys(each for each in choices if each)
-    rated = sorted(((SequenceMatcher(None, each.casefold(), text).ratio(), each) for each in known), reverse=True)
+    candidates = dict.fromkeys(each for each in choices if each)
+    rated = sorted(((SequenceMatcher(None, each.casefold(), text).ratio(), each) for each in candidates), reverse=True)
     if not rated or rated[0][0] < ALIKE or (len(rated) > 1 and rated[0][0] == rated[1][0]):
         return ""
     near = rated[0][1]

@@ -17,7 +17,7 @@ Data = dict[str, Any]
 
 TASKS_MAX = 200
 """The maximum number of tasks of a job that is trimmed; larger jobs only lose their nulls."""
-_KEPT = frozenset({"ID", "Name", "Type", "Driver", "TaskGroups", "Tasks"})
+_ALWAYS_SHOWN = frozenset({"ID", "Name", "Type", "Driver", "TaskGroups", "Tasks"})
 """Fields that are always shown, even with their default."""
 _FREE = frozenset({"Config", "Env", "Meta", "CanaryMeta", "TaggedAddresses", "Policy", "Header", "Args"})
 """Maps whose keys users choose."""
@@ -62,7 +62,7 @@ def _shrink_all(node: Data, job: Callable[[], Data]) -> None:
 
 
 def _shrink(node: Data, is_same: Callable[[], bool]) -> None:
-    for key in [key for key in node if key not in _KEPT]:
+    for key in [key for key in node if key not in _ALWAYS_SHOWN]:
         value = node.pop(key)
         if is_same():
             continue

@@ -80,8 +80,8 @@ def extra_claims(
     if namespace is None:
         return {}
     optional = namespace.optional_extra_claims
-    asked = {name: optional[name] for name in identity.extra_claims if name in optional}
-    return {name: _filled(text, lookup) for name, text in {**asked, **namespace.required_extra_claims}.items()}
+    requested = {name: optional[name] for name in identity.extra_claims if name in optional}
+    return {name: _filled(text, lookup) for name, text in {**requested, **namespace.required_extra_claims}.items()}
 
 
 def claim_lookup(

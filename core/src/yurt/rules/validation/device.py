@@ -41,11 +41,11 @@ def device_problems(device: RequestedDevice, *, is_alternative: bool = False) ->
 
 
 def mig_problems(devices: Sequence[RequestedDevice]) -> Iterator[str]:
-    """A task that asks for a MIG instance and for another device of that kind, of which it would see only one."""
-    asked = [(device, each) for device in devices for each in device.first_available or (device,)]
-    for device, each in asked:
+    """A task that requests a MIG instance and another device of that kind: it would see only one of them."""
+    requests = [(device, each) for device in devices for each in device.first_available or (device,)]
+    for device, each in requests:
         if each.share == MIG:
-            others = (other for other, one in asked if other is not device and _may_be_alike(one, each))
+            others = (other for other, one in requests if other is not device and _may_be_alike(one, each))
             other = next(others, None)
             if other is not None:
                 both = f'has share = "mig" together with device "{other.name[:64]}" of the same task'

@@ -29,7 +29,7 @@ NAMESPACE = re.compile(r"[a-zA-Z0-9-]{1,128}\Z")
 NODE_POOL = re.compile(r"[a-zA-Z0-9-_]{1,128}\Z")
 NAME_MAX = 1024
 PAYLOADS = ("optional", "required", "forbidden")
-VERDICTS_KEPT = 4
+VERDICTS_MAX = 4
 """The number of cached verdicts, enough for the groups of jobs that are registered in turns."""
 
 __all__ = ["multi_error", "validate_job"]
@@ -71,7 +71,7 @@ class _Verdicts:
             tuple(nested(f"Task group {group.name}", group_problems(job, group))),
             tuple(f'Group "{group.name}" has warnings: {text}' for text in group_warnings(group)),
         )
-        self._last = (found, *self._last[: VERDICTS_KEPT - 1])
+        self._last = (found, *self._last[: VERDICTS_MAX - 1])
         return found
 
 
@@ -164,12 +164,12 @@ def _periodic_problems(job: Job) -> Iterator[str]:
 
 
 def _parameterized_problems(job: Job) -> Iterator[str]:
-    asked = job.parameterized_job
-    assert asked is not None
-    if asked.payload not in ("", *PAYLOADS):
-        hint = near_hint(asked.payload, PAYLOADS)
-        yield f'Unknown payload requirement: "{asked.payload[:64]}"; use {one_of(PAYLOADS)}{hint}'
-    both = sorted(set(asked.meta_required) & set(asked.meta_optional))
+    declaration = job.parameterized_job
+    assert declaration is not None
+    if declaration.payload not in ("", *PAYLOADS):
+        hint = near_hint(declaration.payload, PAYLOADS)
+        yield f'Unknown payload requirement: "{declaration.payload[:64]}"; use {one_of(PAYLOADS)}{hint}'
+    both = sorted(set(declaration.meta_required) & set(declaration.meta_optional))
     if both:
         yield f"Required and optional meta keys should be disjoint. Following keys exist in both: {', '.join(both)}"
 

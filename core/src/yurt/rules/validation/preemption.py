@@ -46,8 +46,8 @@ def _checkpoint_problems(group: TaskGroup, checkpoint: Checkpoint) -> Iterator[s
     if not is_signal(checkpoint.signal):
         yield f'checkpoint signal "{checkpoint.signal[:64]}" is not a signal: use a name such as SIGUSR1'
     if not 0 < checkpoint.grace <= GRACE_MAX:
-        given = seconds_text(checkpoint.grace)
-        yield f"checkpoint grace must be above 0 and at most {seconds_text(GRACE_MAX)} (got {given})"
+        grace = seconds_text(checkpoint.grace)
+        yield f"checkpoint grace must be above 0 and at most {seconds_text(GRACE_MAX)} (got {grace})"
     if checkpoint.interval < 0:
         yield f"checkpoint interval can't be negative (got {seconds_text(checkpoint.interval)})"
     yield from _path_problems(group, checkpoint.path)

@@ -47,8 +47,8 @@ def tree_problems(spec: QuotaSpec, quotas: Mapping[str, QuotaSpec]) -> Iterator[
         for name in path
         if name in children
     }
-    asked = {place for each in bounds.values() for place, _, _ in each}
-    amounts = _guaranteed_amounts(path[-1], asked, quotas, children)
+    keys = {place for each in bounds.values() for place, _, _ in each}
+    amounts = _guaranteed_amounts(path[-1], keys, quotas, children)
     for name, of_parent in bounds.items():
         yield from _sum_problems(name, of_parent, {each: amounts[each] for each in children[name]})
 
@@ -144,14 +144,14 @@ def _by_pool(resources: QuotaResources | None) -> dict[str, Amounts]:
 
 
 def _guaranteed_amounts(
-    top: str, asked: Iterable[GuaranteeKey], quotas: Mapping[str, QuotaSpec], children: Mapping[str, Sequence[str]]
+    top: str, keys: Iterable[GuaranteeKey], quotas: Mapping[str, QuotaSpec], children: Mapping[str, Sequence[str]]
 ) -> dict[str, dict[GuaranteeKey, int]]:
     """The guarantee of each quota from one down: its own or the sum of those below it, whichever is more.
 
     One pass from the lowest up: copies of another region's quotas may form trees of any depth.
     """
     of_region: dict[str, list[GuaranteeKey]] = {}
-    for place in asked:
+    for place in keys:
         of_region.setdefault(place.region, []).append(place)
     order = _below([top], children)
     found: dict[str, dict[GuaranteeKey, int]] = {}
@@ -168,11 +168,11 @@ def _guaranteed_amounts(
     return found
 
 
-def _own_amounts(of_pools: Mapping[str, Amounts], asked: Iterable[GuaranteeKey]) -> Iterator[tuple[GuaranteeKey, int]]:
+def _own_amounts(of_pools: Mapping[str, Amounts], keys: Iterable[GuaranteeKey]) -> Iterator[tuple[GuaranteeKey, int]]:
     """The guaranteed amounts of the requested dimensions, if they are not zero."""
     if not any(of_pools.values()):
         return
-    for place in asked:
+    for place in keys:
         own = _covered(of_pools.get(place.pool, {}), place.dimension)
         if not place.pool:
             own = max(own, sum(_covered(amounts, place.dimension) for key, amounts in of_pools.items() if key))
