@@ -106,10 +106,10 @@ def _why_leaf(rights: Rights, need: Leaf, scope: Scope) -> Why:
         case OnVariable():
             return _why_variable(rights, need, scope)
         case AtLevel(area=area, level=level):
-            known = rights.policies.areas.get(area)
-            if known is None:
+            granted = rights.policies.areas.get(area)
+            if granted is None:
                 return Why(f"no policy has a level for {area}")
-            return Why(f"{area}:{level}: {known.rule}", known.rule)
+            return Why(f"{area}:{level}: {granted.rule}", granted.rule)
         case AsOperator(capability=capability):
             return _why_operator(rights, capability)
         case _:

@@ -14,8 +14,8 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 STAR: Final = "*"
-REMEMBERED_MAX: Final = 4096
-"""Names whose rule is remembered; then all are forgotten, as names are the caller's choice."""
+CACHE_MAX: Final = 4096
+"""The maximum number of cached names; a full cache is emptied, as names are the caller's choice."""
 
 
 def matcher(glob: str) -> Callable[[str], bool]:
@@ -46,13 +46,13 @@ def _nearest_first(glob: str) -> tuple[int, bytes]:
 class Labels(Generic[T]):
     """The labels of one kind of block; `find` returns the one that applies to a name."""
 
-    __slots__ = ("_exact", "_globs", "_remembered")
+    __slots__ = ("_cache", "_exact", "_globs")
 
     def __init__(self, by_label: Mapping[str, T]) -> None:
         self._exact = {label: value for label, value in by_label.items() if STAR not in label}
         globs = sorted((label for label in by_label if STAR in label), key=_nearest_first, reverse=True)
         self._globs = tuple((matcher(glob), by_label[glob]) for glob in globs)
-        self._remembered: dict[str, T | None] = {}
+        self._cache: dict[str, T | None] = {}
 
     def __len__(self) -> int:
         return len(self._exact) + len(self._globs)
@@ -70,11 +70,11 @@ class Labels(Generic[T]):
         exact = self._exact.get(name)
         if exact is not None:
             return exact
-        if name in self._remembered:
-            return self._remembered[name]
-        if len(self._remembered) >= REMEMBERED_MAX:
-            self._remembered.clear()
-        found = self._remembered[name] = self.nearest(name)
+        if name in self._cache:
+            return self._cache[name]
+        if len(self._cache) >= CACHE_MAX:
+            self._cache.clear()
+        found = self._cache[name] = self.nearest(name)
         return found
 
     def values(self) -> tuple[T, ...]:

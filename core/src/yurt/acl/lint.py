@@ -224,7 +224,7 @@ def _giving(word: Written, kind: str, others: Iterable[Written]) -> Written | No
             if word.is_level and kind == Area.OPERATOR:
                 continue
             return other
-        passed = {each for given in _closure(other) for each in PASSES.get(given, ())}
+        passed = {each for name in _closure(other) for each in PASSES.get(name, ())}
         if kind == NAMESPACE and not word.is_level and own <= passed | _closure(other):
             return other
     return None
@@ -241,9 +241,9 @@ def _closure(word: Written) -> frozenset[str]:
 
 
 def _unknown(labels: Iterable[_Label], names: Names) -> Iterator[LintFinding]:
-    known = {NAMESPACE: names.namespaces, NODE_POOL: names.node_pools, HOST_VOLUME: names.host_volumes}
+    catalog = {NAMESPACE: names.namespaces, NODE_POOL: names.node_pools, HOST_VOLUME: names.host_volumes}
     for each in labels:
-        of_kind = known.get(each.kind)
+        of_kind = catalog.get(each.kind)
         if of_kind is None or each.text == STAR:
             continue
         title = _TITLES.get(each.kind, each.kind)

@@ -242,15 +242,15 @@ class _PolicyParser:
         if POLICY not in members:
             return "", _NOWHERE
         name, value = members[POLICY]
-        known = AREAS.get(kind) or tuple(LEVELS[kind])
+        levels = AREAS.get(kind) or tuple(LEVELS[kind])
         level = value.value if isinstance(value, JsonScalar) else None
-        if not isinstance(level, str) or level not in known:
+        if not isinstance(level, str) or level not in levels:
             if level == "" and kind not in AREAS:
                 return "", _NOWHERE
             shown = f'"{level[:64]}"' if isinstance(level, str) else "this"
-            near = Near(level, known) if isinstance(level, str) else None
+            near = Near(level, levels) if isinstance(level, str) else None
             title = _TITLES.get(kind, kind)
-            self._add(f"Invalid {title} policy", f"{shown} is not a valid level; write {_choice(known)}.", value, near)
+            self._add(f"Invalid {title} policy", f"{shown} is not a valid level; write {_choice(levels)}.", value, near)
             return "", _NOWHERE
         rule = self._rule(name, f'{head} {{ policy = "{level}" }}')
         self._keep(kind, level, rule, is_level=True)
@@ -269,14 +269,14 @@ class _PolicyParser:
         if not isinstance(value, JsonArray):
             self._add(f"Invalid {title} capability", f'write a list: {CAPABILITIES} = ["..."].', value)
             return
-        known = GRANTABLE[kind]
+        grantable = GRANTABLE[kind]
         for item in value.items:
             text = item.value if isinstance(item, JsonScalar) else None
-            if not isinstance(text, str) or text not in known:
+            if not isinstance(text, str) or text not in grantable:
                 shown = f'"{text[:64]}"' if isinstance(text, str) else "this"
                 is_level = isinstance(text, str) and text in LEVELS.get(kind, {})
                 otherwise = f'"{text}" is a level: policy = "{text}".' if is_level else None
-                near = Near(text, known, otherwise) if isinstance(text, str) else None
+                near = Near(text, grantable, otherwise) if isinstance(text, str) else None
                 self._add(f"Invalid {title} capability", f"{shown} is not a capability of this block.", item, near)
                 continue
             rule = self._rule(item, f'{head} {{ capabilities = ["{text}"] }}')

@@ -91,8 +91,8 @@ class Resolver:
 
         Most requests show a token without an expiry that was looked up in the same state already.
         """
-        known_state, answers = self._newest
-        if state is not known_state:
+        newest_state, answers = self._newest
+        if state is not newest_state:
             return None
         found = answers.get(caller)
         if found is None or found.token is None or found.token.expiration_time:
@@ -113,8 +113,8 @@ class Resolver:
                     return _nobody(problem)
                 if isinstance(caller, ShownWorkload):
                     return self._by_tables(state, caller)
-                is_known = caller.node_id in state.nodes
-                if not is_known:
+                is_registered = caller.node_id in state.nodes
+                if not is_registered:
                     return _nobody("node does not exist")
                 return Resolved(Rights(AuthenticationLevel.KNOWN, self._of_nodes, node_id=caller.node_id))
             case InvalidToken(problem=problem):
@@ -125,18 +125,18 @@ class Resolver:
     def preparation(self, state: Snapshot, caller: Caller) -> Callable[[], Callable[[], None]] | None:
         """Slow work to do in a thread before the caller is resolved; None when there is none.
 
-        What the work returns is called on the resolver's own thread and keeps the result. Without it `resolve` reads
+        The work returns a function that the resolver's own thread calls to store the result. Without it `resolve` reads
         the policies itself.
         """
         if self.lasting(state, caller) is not None:
             return None
-        if not isinstance(caller, _WITH_POLICIES) or self._kept(state, caller) is not None:
+        if not isinstance(caller, _WITH_POLICIES) or self._cached(state, caller) is not None:
             return None
         try:
             self._looked_up(state, caller, self._short_policies)
         except _TakesLong as long:
-            known = {each: found for each in long.texts if (found := self._parsed.get(each)) is not None}
-            return partial(self._prepared, long.texts, known)
+            parsed = {each: found for each in long.texts if (found := self._parsed.get(each)) is not None}
+            return partial(self._prepared, long.texts, parsed)
         except Invalid:
             return None
         return None
@@ -147,9 +147,9 @@ class Resolver:
         return _nobody(TOKEN_EXPIRED) if token is not None and is_expired(token, now) else resolved
 
     def _by_tables(self, state: Snapshot, caller: NoToken | ShownToken | ShownWorkload) -> Resolved:
-        kept = self._kept(state, caller)
-        if kept is not None:
-            return kept
+        cached = self._cached(state, caller)
+        if cached is not None:
+            return cached
         try:
             resolved = self._looked_up(state, caller, self._policies)
         except Invalid as error:
@@ -157,19 +157,19 @@ class Resolver:
         self._callers.put(caller, _CachedRights(_tables(state, caller), resolved))
         return resolved
 
-    def _kept(self, state: Snapshot, caller: NoToken | ShownToken | ShownWorkload) -> Resolved | None:
-        known_state, answers = self._newest
-        if state is not known_state:
+    def _cached(self, state: Snapshot, caller: NoToken | ShownToken | ShownWorkload) -> Resolved | None:
+        newest_state, answers = self._newest
+        if state is not newest_state:
             answers = dict[Caller, Resolved]()
             self._newest = (state, answers)
         resolved = answers.get(caller)
         if resolved is not None:
             return resolved
-        kept = self._callers.get(caller)
-        if kept is None or not all(map(_is_same, kept.tables, _tables(state, caller))):
+        cached = self._callers.get(caller)
+        if cached is None or not all(map(_is_same, cached.tables, _tables(state, caller))):
             return None
-        answers[caller] = kept.resolved
-        return kept.resolved
+        answers[caller] = cached.resolved
+        return cached.resolved
 
     def _looked_up(self, state: Snapshot, caller: NoToken | ShownToken | ShownWorkload, read: Read) -> Resolved:
         if isinstance(caller, NoToken):
@@ -216,19 +216,19 @@ class Resolver:
             if (characters := _characters(texts)) > CALLER_CHARACTERS_MAX:
                 found = f"the policies of the caller hold {characters} characters, {CALLER_CHARACTERS_MAX} are possible"
                 raise Invalid(found)
-            known = {each: policy for each in texts if (policy := self._parsed.get(each)) is not None}
-            self._prepared(texts, known)()
+            parsed = {each: policy for each in texts if (policy := self._parsed.get(each)) is not None}
+            self._prepared(texts, parsed)()
             found = self._compiled.get(texts)
         if not isinstance(found, CompiledPolicies):
             raise Invalid(found or "the policies cannot be read")
         return found
 
-    def _prepared(self, texts: Texts, known: Mapping[tuple[str, str], Policy]) -> Callable[[], None]:
-        """Parse policies, in any thread; the returned value keeps the result."""
+    def _prepared(self, texts: Texts, cache: Mapping[tuple[str, str], Policy]) -> Callable[[], None]:
+        """Parse policies, in any thread; the returned function stores the result."""
         parsed: list[Policy] = []
         try:
             for name, rules in texts:
-                found = known.get((name, rules))
+                found = cache.get((name, rules))
                 parsed.append(found or parse_policy(name, rules, filename=name, is_strict=False))
             compiled: CompiledPolicies | str = CompiledPolicies(parsed)
         except PolicyError as error:

@@ -73,12 +73,12 @@ Way = frozenset[Right]
 
 def suggest(requirements: Iterable[Requirement]) -> Suggestion:
     """A minimal policy that satisfies the requirements."""
-    asked = tuple(dict.fromkeys(requirements))
-    ways = {each: _ways(each.need, each.scope) for each in asked}
-    grantable = [each for each in asked if ways[each]]
+    distinct = tuple(dict.fromkeys(requirements))
+    ways = {each: _ways(each.need, each.scope) for each in distinct}
+    grantable = [each for each in distinct if ways[each]]
     rights = _pruned(_chosen(grantable, ways), grantable)
     ordered = tuple(sorted(rights))
-    return Suggestion(ordered, policy_text(ordered), tuple(each for each in asked if not ways[each]))
+    return Suggestion(ordered, policy_text(ordered), tuple(each for each in distinct if not ways[each]))
 
 
 def rights_of(rights: Iterable[Right]) -> Rights:
@@ -89,13 +89,13 @@ def rights_of(rights: Iterable[Right]) -> Rights:
 # Choosing.
 
 
-def _chosen(asked: Sequence[Requirement], ways: Mapping[Requirement, Sequence[Way]]) -> set[Right]:
+def _chosen(requirements: Sequence[Requirement], ways: Mapping[Requirement, Sequence[Way]]) -> set[Right]:
     """Rights that satisfy all requirements; those without an alternative are chosen first."""
     chosen: set[Right] = set()
-    for each in asked:
+    for each in requirements:
         if len(ways[each]) == 1:
             chosen |= ways[each][0]
-    pending = [each for each in asked if len(ways[each]) > 1]
+    pending = [each for each in requirements if len(ways[each]) > 1]
     # A new label hides a glob that satisfied another need before, so all are looked at again.
     for _ in range(len(pending) + 1):
         missing = [each for each in pending if not rights_of(chosen).allows(*each)]
@@ -104,16 +104,16 @@ def _chosen(asked: Sequence[Requirement], ways: Mapping[Requirement, Sequence[Wa
         for each in missing:
             if not rights_of(chosen).allows(*each):
                 chosen |= min(ways[each], key=lambda way: (len(way - chosen), sum(map(_power, way)), sorted(way)))
-    assert all(rights_of(chosen).allows(*each) for each in asked), "the chosen policy allows every request"
+    assert all(rights_of(chosen).allows(*each) for each in requirements), "the chosen policy allows every request"
     return chosen
 
 
-def _pruned(chosen: set[Right], asked: Sequence[Requirement]) -> set[Right]:
+def _pruned(chosen: set[Right], requirements: Sequence[Requirement]) -> set[Right]:
     """The rules without those that nothing requires, strongest first."""
     while True:
         for right in sorted(chosen, key=lambda right: (-_power(right), right)):
             rights = rights_of(chosen - {right})
-            if all(rights.allows(*each) for each in asked):
+            if all(rights.allows(*each) for each in requirements):
                 chosen = chosen - {right}
                 break
         else:

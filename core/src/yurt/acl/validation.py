@@ -173,8 +173,8 @@ def _config_problems(method: ACLAuthMethod) -> Iterable[str]:
             yield from (f"invalid OIDCClientAssertion: {text}" for text in problems)
         for algorithm in config.signing_algs:
             if algorithm not in SIGNING_ALGORITHMS:
-                known = ", ".join(SIGNING_ALGORITHMS)
-                yield f'unsupported signing algorithm "{algorithm[:64]}", expected one of {known}'
+                expected = ", ".join(SIGNING_ALGORITHMS)
+                yield f'unsupported signing algorithm "{algorithm[:64]}", expected one of {expected}'
         for mappings in (config.claim_mappings, config.list_claim_mappings):
             yield from _mapping_problems(mappings)
 
@@ -218,9 +218,9 @@ def _token_name_problems(method: ACLAuthMethod) -> Iterable[str]:
     from yurt.acl.login.templates import METHOD_NAME, METHOD_TYPE, VALUE, variables
 
     mapped = () if method.config is None else method.config.claim_mappings.values()
-    known = {METHOD_TYPE, METHOD_NAME, *(f"{VALUE}{name}" for name in mapped)}
+    available = {METHOD_TYPE, METHOD_NAME, *(f"{VALUE}{name}" for name in mapped)}
     try:
-        unknown = [name for name in variables(method.token_name_format) if name not in known]
+        unknown = [name for name in variables(method.token_name_format) if name not in available]
     except Invalid as error:
         yield f"invalid TokenNameFormat: {error}"
         return

@@ -29,8 +29,8 @@ def assertion_problems(config: ACLAuthMethodConfig, assertion: OIDCClientAsserti
         yield f'unsupported KeySource "{source[:64]}", expected one of {", ".join(_ALGORITHMS)}'
         return
     if algorithm not in _ALGORITHMS[source]:
-        known = ", ".join(_ALGORITHMS[source])
-        yield f'unsupported KeyAlgorithm "{algorithm[:64]}" of KeySource {source}, expected one of {known}'
+        expected = ", ".join(_ALGORITHMS[source])
+        yield f'unsupported KeyAlgorithm "{algorithm[:64]}" of KeySource {source}, expected one of {expected}'
     elif source == CLIENT_SECRET and len(config.oidc_client_secret.encode()) < SECRET_BYTES_MIN[algorithm]:
         yield f"{algorithm} needs an OIDCClientSecret of {SECRET_BYTES_MIN[algorithm]} bytes or more"
     for name in sorted(_FIXED_HEADERS.intersection(assertion.extra_headers)):
