@@ -64,8 +64,8 @@ def test_what_was_appended_counts_on_top_of_a_file_until_it_is_seen_there() -> N
 def test_a_server_that_does_not_answer_counts_as_it_was_and_then_no_more() -> None:
     known = quota_usage(100)
     known.record("srv2", DatabaseSize(size=800, revision=10))
-    known.asked(1.0)
-    known.asked(2.0)
+    known.record_query(1.0)
+    known.record_query(2.0)
     known.appended.add(11, 40)
     assert known.largest(1.0 + SILENT_S / 2)[0] == 800 + GROWTH * 40
     assert known.largest(1.0 + SILENT_S) == (800, "srv2")
@@ -92,7 +92,7 @@ def test_no_entry_is_appended_that_the_next_compaction_leaves_no_room_for() -> N
 def test_while_an_entry_has_no_room_etcd_forgets_what_was_deleted_and_the_others_are_asked() -> None:
     """Who deleted entries may have lost its term before it had them forgotten; nothing is appended that would."""
     known = quota_usage(400)
-    known.asked(0.0)
+    known.record_query(0.0)
     assert known.next_compaction(0.0) == 0
     assert not known.is_asking_due(ASK_MAX_S)
     assert known.is_full(300, 0.0)
@@ -115,7 +115,7 @@ def test_the_others_are_asked_as_the_log_grows_and_while_a_file_is_large() -> No
     assert not known.is_asking_due(0.0)
     known.appended.add(11, 10)
     assert known.is_asking_due(0.0)
-    known.asked(0.0)
+    known.record_query(0.0)
     assert not known.is_asking_due(100.0)
     known.look(seen(600, 11))
     assert not known.is_asking_due(ASK_S)

@@ -155,7 +155,7 @@ class _Unzipped:
         self._source = source
         self._zip = zlib.decompressobj(GZIP)
         self._read = 0
-        self._given = 0
+        self._unpacked_bytes = 0
 
     def take(self, size: int) -> bytes:
         """Exactly this number of bytes; raises EOFError when there are fewer."""
@@ -176,8 +176,8 @@ class _Unzipped:
                     break
                 self._require_gzip(data)
             part = self._zip.decompress(data, most)
-            self._given += len(part)
-            if self._given > FREE_BYTES + RATIO_MAX * self._read:
+            self._unpacked_bytes += len(part)
+            if self._unpacked_bytes > FREE_BYTES + RATIO_MAX * self._read:
                 raise Invalid(f"{FOREIGN}: it would become more than {RATIO_MAX} times as large")
             if part:
                 return part

@@ -150,7 +150,7 @@ def settle(path: Path, *, is_begun: bool) -> CopyChoice:
             f"the copy {copy} of the client's database was damaged ({second.problem}) and is created again"
         )
     newest = max(found.number if found.kind == SOUND else 0 for found in (first, second))
-    if _known_number(path) > newest and not choice.is_incomplete:
+    if _recorded_number(path) > newest and not choice.is_incomplete:
         message = f"both copies of the client's database {path} lack its newest changes"
         choice = CopyChoice(f"{message}: the node looks for the tasks that run here", is_incomplete=True)
     _remade(path, copy)
@@ -161,7 +161,7 @@ def settle(path: Path, *, is_begun: bool) -> CopyChoice:
     return choice
 
 
-def _known_number(path: Path) -> int:
+def _recorded_number(path: Path) -> int:
     """The number of the last change from the commit index in the same folder; 0 if that is missing or damaged."""
     try:
         mark = commit_index.load(path.parent)
@@ -196,9 +196,9 @@ def _restored(path: Path, copy: Path, first: CopyWorth) -> CopyChoice:
     problem = first.problem or "its newest changes are missing"
     aside = _set_aside(path)
     _backup(copy, path)
-    kept = f"; the old files are in {aside}" if aside else ""
+    backup_text = f"; the old files are in {aside}" if aside else ""
     return CopyChoice(
-        f"the client's database {path} was damaged ({problem}): all of it was restored from its copy{kept}"
+        f"the client's database {path} was damaged ({problem}): all of it was restored from its copy{backup_text}"
     )
 
 

@@ -168,13 +168,13 @@ class ClientDatabase:
         if self._path is None:
             return found
         path = self._path.parent / IDENTITY_FILE
-        kept = await asyncio.to_thread(_kept_identity, path)
-        if found is None and kept is not None:
-            log.warning("the node's identity is taken from its file: path=%s node=%s", path, kept.node_id)
-            await self._put_fact(IDENTITY, _sealed(kept))
-        elif found is not None and kept != found:
+        recorded = await asyncio.to_thread(_recorded_identity, path)
+        if found is None and recorded is not None:
+            log.warning("the node's identity is taken from its file: path=%s node=%s", path, recorded.node_id)
+            await self._put_fact(IDENTITY, _sealed(recorded))
+        elif found is not None and recorded != found:
             await asyncio.to_thread(write_checked, path, msgspec.json.encode(found))
-        return found or kept
+        return found or recorded
 
     async def put_identity(self, identity: NodeIdentity) -> None:
         """Store the client's identity."""
@@ -319,7 +319,7 @@ class ClientDatabase:
             ) from error
 
 
-def _kept_identity(path: Path) -> NodeIdentity | None:
+def _recorded_identity(path: Path) -> NodeIdentity | None:
     try:
         return msgspec.json.decode(read_checked(path), type=NodeIdentity)
     except FileNotFoundError:

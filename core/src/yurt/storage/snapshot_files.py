@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 MAGIC = b"yurt snapshot 1\n"
 SUFFIX = ".snapshot"
-KEPT_FILES = 2
+FILES_MAX = 2
 DIGEST_BYTES = 32
 READ_BYTES = 1 << 20
 END = 0xFFFFFFFF
@@ -48,9 +48,9 @@ def save(folder: Path, index: int, chunks: Iterable[bytes]) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
-    kept = [each for each in _files(folder) if _is_known_whole(each)][:KEPT_FILES]
+    retained = [each for each in _files(folder) if _has_valid_digest(each)][:FILES_MAX]
     for old in _files(folder):
-        if old not in kept and (len(kept) == KEPT_FILES or _index(old) < index):
+        if old not in retained and (len(retained) == FILES_MAX or _index(old) < index):
             old.unlink()
 
 
@@ -64,7 +64,7 @@ def newest_whole(folder: Path) -> Path | None:
     """The newest file with a valid digest; removes incomplete files."""
     for stray in folder.glob("*.tmp"):
         stray.unlink()
-    return next((path for path in _files(folder) if _is_known_whole(path)), None)
+    return next((path for path in _files(folder) if _has_valid_digest(path)), None)
 
 
 def fallback_index(folder: Path) -> int:
@@ -72,13 +72,13 @@ def fallback_index(folder: Path) -> int:
 
     Both files are read again: one that was whole when it was written may not be so any more.
     """
-    whole = [path for path in _files(folder) if _is_known_whole(path, reads_again=True)]
-    return _index(whole[KEPT_FILES - 1]) if len(whole) >= KEPT_FILES else 0
+    whole = [path for path in _files(folder) if _has_valid_digest(path, reads_again=True)]
+    return _index(whole[FILES_MAX - 1]) if len(whole) >= FILES_MAX else 0
 
 
 def damaged(folder: Path) -> list[Path]:
     """The files with an invalid digest; reads all of them."""
-    return [path for path in _files(folder) if not _is_known_whole(path, reads_again=True)]
+    return [path for path in _files(folder) if not _has_valid_digest(path, reads_again=True)]
 
 
 def load(folder: Path, up_to: int | None = None) -> tuple[int, Iterator[bytes]] | None:
@@ -86,7 +86,7 @@ def load(folder: Path, up_to: int | None = None) -> tuple[int, Iterator[bytes]] 
     if up_to is None:
         newest = newest_whole(folder)
     else:
-        newest = next((path for path in _files(folder) if _index(path) <= up_to and _is_known_whole(path)), None)
+        newest = next((path for path in _files(folder) if _index(path) <= up_to and _has_valid_digest(path)), None)
     return None if newest is None else (_index(newest), _chunks(newest))
 
 
@@ -119,7 +119,7 @@ def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield _length.pack(END)
 
 
-def _is_known_whole(path: Path, *, reads_again: bool = False) -> bool:
+def _has_valid_digest(path: Path, *, reads_again: bool = False) -> bool:
     """Whether the digest is valid; cached for unchanged files unless a fresh check is requested."""
     about = path.stat()
     seen = (str(path), about.st_size, about.st_mtime_ns)

@@ -96,8 +96,8 @@ class Appender:
         quota, now = self._quota_usage.quota_bytes, self._leading.env.monotonic()
         if quota and self._quota_usage.is_full(size, now):
             self._quota_usage.refused(size)
-            taken, server = self._quota_usage.largest(now)
+            used_bytes, server = self._quota_usage.largest(now)
             raise LogFull(
-                f"etcd is nearly full ({taken} bytes of {quota} at {server}, compaction needs "
+                f"etcd is nearly full ({used_bytes} bytes of {quota} at {server}, compaction needs "
                 f"{self._quota_usage.reserve(now)}), nothing was stored; room is being made"
             )

@@ -26,7 +26,7 @@ class CommitRecord:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file: CommitIndex | None = None
-        self._known = 0
+        self._index = 0
 
     def open(self) -> LogMark:
         """The recorded position; index 0 in a new folder or when the file is damaged. Blocks."""
@@ -39,13 +39,13 @@ class CommitRecord:
             found = commit_index.Mark()
             commit_index.create(self._folder, found)
         self._file = CommitIndex(self._folder, is_synced=False)
-        self._known = found.index
+        self._index = found.index
         return LogMark(index=found.index, digest=found.chain.hex())
 
     def record(self, mark: LogMark) -> None:
         """Record that this server has applied an entry; the mark is the entry's end."""
-        if self._file is not None and mark.index > self._known:
-            self._known = mark.index
+        if self._file is not None and mark.index > self._index:
+            self._index = mark.index
             try:
                 self._file.write(commit_index.Mark(index=mark.index, chain=bytes.fromhex(mark.digest)))
             except OSError as error:

@@ -74,7 +74,7 @@ class FileSize:
             await asyncio.Event().wait()
         while not self._quota_usage.is_asking_due(self._env.monotonic()):
             await self._pause()
-        self._quota_usage.asked(self._env.monotonic())
+        self._quota_usage.record_query(self._env.monotonic())
 
     async def _pause(self) -> None:
         await self._env.sleep(self._quota_usage.look_pause_s(self._env.monotonic()))
@@ -89,13 +89,13 @@ class FileSize:
     def _report_full(self, was_full: bool) -> bool:
         """Log once when space runs short; returns whether it is short."""
         now = self._env.monotonic()
-        taken, server = self._quota_usage.largest(now)
+        used_bytes, server = self._quota_usage.largest(now)
         is_full = self._quota_usage.is_full(0, now)
         if is_full and not was_full:
             log.error(
                 "etcd is nearly full, nothing more is appended until there is room: %d bytes of %d at %s; "
                 "when this comes again, give it more (etcd { quota_bytes = ... })",
-                taken,
+                used_bytes,
                 self._quota_usage.quota_bytes,
                 server,
             )

@@ -47,8 +47,8 @@ class Handover:
         if not others or to == name:
             return
         async with self._appender.lock:  # an append that is cut off has an unknown outcome
-            is_given = await self._leading.vacate(term, to)
-        if is_given and self._leading.own_endpoint:
+            is_transferred = await self._leading.vacate(term, to)
+        if is_transferred and self._leading.own_endpoint:
             await self._move_etcd([to] if to else others)
 
     async def _move_etcd(self, names: Sequence[str]) -> None:

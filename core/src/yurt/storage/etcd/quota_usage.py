@@ -81,11 +81,11 @@ class SizeReport(NamedTuple):
     """A server's last report, and the time since which a later query is unanswered."""
 
     database: DatabaseSize
-    asked_at: float | None = None
+    queried_at: float | None = None
 
     def silent_s(self, now: float) -> float:
         """The seconds for which an answer has been outstanding."""
-        return 0.0 if self.asked_at is None else now - self.asked_at
+        return 0.0 if self.queried_at is None else now - self.queried_at
 
 
 class EtcdQuotaUsage:
@@ -98,7 +98,7 @@ class EtcdQuotaUsage:
         self._name = name
         self._others: dict[str, SizeReport] = {}
         self._looked_revision = -1
-        self._asked_revision, self._asked_at = 0, float("-inf")
+        self._query_revision, self._query_time = 0, float("-inf")
         self._marked = self._compacted = self._settled = self._refused = 0
         self._compacted_at = float("-inf")
         self._settling: deque[tuple[float, int]] = deque()
@@ -131,17 +131,17 @@ class EtcdQuotaUsage:
 
     def is_asking_due(self, now: float) -> bool:
         """Whether the other servers are due to be queried."""
-        added, waited_s = GROWTH * self.appended.since(self._asked_revision), now - self._asked_at
+        added, waited_s = GROWTH * self.appended.since(self._query_revision), now - self._query_time
         if added >= ASK_PART * self.quota_bytes:
             return True
         is_busy = added > 0 or self.is_full(self._refused, now)
         return self.is_near(now) and waited_s >= (ASK_S if is_busy else ASK_MAX_S)
 
-    def asked(self, now: float) -> None:
+    def record_query(self, now: float) -> None:
         """Record that the other servers are being queried."""
-        self._asked_revision, self._asked_at = self.appended.newest, now
+        self._query_revision, self._query_time = self.appended.newest, now
         for server, report in self._others.items():
-            if report.asked_at is None:
+            if report.queried_at is None:
                 self._others[server] = SizeReport(report.database, now)
 
     def largest(self, now: float) -> tuple[int, str]:
@@ -160,9 +160,9 @@ class EtcdQuotaUsage:
 
     def is_full(self, size: int, now: float) -> bool:
         """Whether an entry of this size must be refused."""
-        taken, _ = self.largest(now)
-        needed = taken + self.reserve(now) + GROWTH * size
-        return taken >= FULL * self.quota_bytes or needed >= self.quota_bytes
+        used_bytes, _ = self.largest(now)
+        needed = used_bytes + self.reserve(now) + GROWTH * size
+        return used_bytes >= FULL * self.quota_bytes or needed >= self.quota_bytes
 
     def is_near(self, now: float) -> bool:
         """Whether space is short, or may become so soon."""

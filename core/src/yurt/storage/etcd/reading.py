@@ -27,7 +27,7 @@ PAGE_ROWS: Final = 64
 NEAR_INDEXES: Final = 64
 """The distance below an index at which its entry is searched first; it grows fourfold with each step."""
 RETRY_PAUSE_S: Final = 0.2
-MARKS_KEPT: Final = 8
+MARKS_MAX: Final = 8
 PUT: Final = 0
 
 
@@ -62,7 +62,7 @@ class EntryReader:
         """The last index that this server has applied: the follower has finished it, or it was appended here."""
         self._on_read = on_read
         self._on_applied = on_applied
-        self._marks: deque[LogMark] = deque(maxlen=MARKS_KEPT)
+        self._marks: deque[LogMark] = deque(maxlen=MARKS_MAX)
         self._client = client
         self._keys = keys
         self._env = env

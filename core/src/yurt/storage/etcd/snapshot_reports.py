@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 REPORT_PAUSE_S: Final = 1.0
 REPORT_EVERY_S: Final = 600.0
-GONE_S: Final = 24 * 3600
+SILENCE_MAX_S: Final = 24 * 3600
 """The seconds of silence after which a server does not count any more, if the set of servers is unknown."""
 
 
@@ -46,7 +46,9 @@ class SnapshotReports:
             return tuple(peer.name for peer in await list_members(self._client) if not peer.is_learner)
         now = self._env.now()
         reports = await self._reports()
-        return tuple(sorted(server for server, report in reports.items() if now - report.at < GONE_S * NANOSECONDS))
+        return tuple(
+            sorted(server for server, report in reports.items() if now - report.at < SILENCE_MAX_S * NANOSECONDS)
+        )
 
     async def majority_index(self) -> int:
         """The highest index that is covered by snapshots on the disks of a majority of servers."""

@@ -106,9 +106,9 @@ async def _restore_database(config: EtcdMemberConfig, damage: str, *, env: Env) 
         "--initial-cluster", f"{NAME}={ANY_PORT}", "--initial-advertise-peer-urls", ANY_PORT,
         "--data-dir", str(config.etcd_folder),
     ]  # fmt: skip
-    said = await env.in_thread(_run, command)
-    if said:
-        raise Conflict(f"{damage}. Its database is damaged too: {tool} says: {said}")
+    problem = await env.in_thread(_run, command)
+    if problem:
+        raise Conflict(f"{damage}. Its database is damaged too: {tool} says: {problem}")
 
 
 def _run(command: list[str]) -> str:

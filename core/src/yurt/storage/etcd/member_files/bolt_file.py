@@ -91,8 +91,8 @@ def _meta_at(data: mmap.mmap, place: int) -> Meta | None:
     if len(data) < start + _meta.size:
         return None
     magic, version, page_size, _, root, _, _, page_count, transaction, checksum = _meta.unpack_from(data, start)
-    is_known = (magic, version) == (MAGIC, VERSION) and page_size in PAGE_SIZES
-    if not is_known or checksum != _fnv1a(data[start : start + _meta.size - 8]):
+    is_bolt = (magic, version) == (MAGIC, VERSION) and page_size in PAGE_SIZES
+    if not is_bolt or checksum != _fnv1a(data[start : start + _meta.size - 8]):
         return None
     return Meta(page_size=page_size, root=root, page_count=page_count, transaction=transaction)
 
