@@ -53,12 +53,12 @@ def test_a_v1_host_is_recognised() -> None:
 def test_a_host_without_cgroups_has_none(tmp_path: Path) -> None:
     found, parents = prepare("yurt.slice", str(tmp_path / "no-such-file"))
     assert (found.mode, parents) == ("none", ())
-    assert plan(found, "yurt.slice", task_id="a/b/0", asked=ASKED).folders == ()
+    assert plan(found, "yurt.slice", task_id="a/b/0", spec=ASKED).folders == ()
 
 
 def test_on_v2_a_task_has_one_folder_with_every_limit() -> None:
     found = Hierarchies(unified="/cg", controllers=("cpu", "memory", "pids", "cpuset"))
-    planned = plan(found, "yurt.slice", task_id="a/b/0", asked=ASKED)
+    planned = plan(found, "yurt.slice", task_id="a/b/0", spec=ASKED)
     ((folder, settings),) = planned.folders
     assert folder == "/cg/yurt.slice/a%2Fb%2F0.scope"
     assert dict(settings) == {
@@ -74,14 +74,14 @@ def test_memory_nodes_are_kept_to_with_all_cores_unless_some_are_reserved(tmp_pa
     (tmp_path / "yurt.slice" / "cpuset.cpus").write_text("0-7\n")
     one = Hierarchies(v1={"cpuset": str(tmp_path)})
 
-    assert plan(two, "yurt.slice", task_id="t", asked=near).folders[0][1] == (("cpuset.mems", "1"),)
-    assert dict(plan(one, "yurt.slice", task_id="t", asked=near).folders[0][1]) == {
+    assert plan(two, "yurt.slice", task_id="t", spec=near).folders[0][1] == (("cpuset.mems", "1"),)
+    assert dict(plan(one, "yurt.slice", task_id="t", spec=near).folders[0][1]) == {
         "cpuset.cpus": "0-7", "cpuset.mems": "1",
     }  # fmt: skip
 
 
 def test_on_hybrid_a_mount_of_two_controllers_is_joined_once() -> None:
-    planned = plan(parse_mounts(V1_LINES), "yurt.slice", task_id="t", asked=CgroupSpec(memory_bytes=7, cpu_shares=1))
+    planned = plan(parse_mounts(V1_LINES), "yurt.slice", task_id="t", spec=CgroupSpec(memory_bytes=7, cpu_shares=1))
     assert [path for path in planned.join if "cpuacct" in path] == [
         "/sys/fs/cgroup/cpu,cpuacct/yurt.slice/t.scope/cgroup.procs"
     ]

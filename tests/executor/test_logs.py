@@ -113,11 +113,13 @@ def test_output_is_dropped_when_the_folder_is_gone(tmp_path: Path) -> None:
 
 @settings(deadline=None)
 @given(
-    data=st.binary(max_size=200).map(lambda raw: raw.replace(b"a", b"\n")), room=st.integers(1, 50), fresh=st.booleans()
+    data=st.binary(max_size=200).map(lambda raw: raw.replace(b"a", b"\n")),
+    capacity=st.integers(1, 50),
+    fresh=st.booleans(),
 )
-def test_what_is_cut_fits_and_a_fresh_file_takes_something(data: bytes, room: int, fresh: bool) -> None:
-    size = cut(data, room, fresh=fresh)
-    assert 0 <= size <= room
+def test_what_is_cut_fits_and_a_fresh_file_takes_something(data: bytes, capacity: int, fresh: bool) -> None:
+    size = cut(data, capacity, fresh=fresh)
+    assert 0 <= size <= capacity
     assert size or not fresh or not data
     assert size == len(data) or not size or fresh or data[size - 1 : size] == b"\n"
 

@@ -23,7 +23,7 @@ def etc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).touch()
         (folder / name).chmod(mode)
     monkeypatch.setattr(secret_paths, "SYSTEM_CONFIGURATION", str(folder))
-    monkeypatch.setattr(secret_paths, "KNOWN", (f"{folder}/ssh/*_key", f"{folder}/keys.d", f"{folder}/none"))
+    monkeypatch.setattr(secret_paths, "SECRET_PATTERNS", (f"{folder}/ssh/*_key", f"{folder}/keys.d", f"{folder}/none"))
     return folder
 
 

@@ -29,7 +29,7 @@ shim.Shim.take_request = take_later
 warm_up.leave = leave_late
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 null = os.open(os.devnull, os.O_RDWR)
-zygote = Zygote(shim.Shim(request_fd=null, reply_fd=null, life_fd=-1))
+zygote = Zygote(shim.Shim(request_fd=null, reply_fd=null, lifeline_fd=-1))
 warm_up.rehearse(zygote.keep_one_ready, os.fsencode(sys.argv[1]))
 """
 

@@ -190,18 +190,18 @@ def read_text(path: str) -> str:
         return ""
 
 
-def plan(found: Hierarchies, parent: str, *, task_id: str, asked: CgroupSpec) -> CgroupPlan:
+def plan(found: Hierarchies, parent: str, *, task_id: str, spec: CgroupSpec) -> CgroupPlan:
     """The folders and limits of a task's cgroups, and how the task and its shim enter them."""
-    if asked.is_overridden:
-        return override(found, parent, asked)
+    if spec.is_overridden:
+        return override(found, parent, spec)
     name = task_folder(task_id)
     folders: list[tuple[str, tuple[tuple[str, str], ...]]] = []
     if found.unified:
-        folders.append((f"{found.unified}/{parent}/{name}", v2_settings(asked, found.controllers)))
+        folders.append((f"{found.unified}/{parent}/{name}", v2_settings(spec, found.controllers)))
     by_mount: dict[str, list[tuple[str, str]]] = {}
     for controller, mount in found.v1.items():
-        if controller != "cpuset" or asked.cores or asked.memory_nodes:
-            by_mount.setdefault(mount, []).extend(v1_settings(controller, f"{mount}/{parent}", asked))
+        if controller != "cpuset" or spec.cores or spec.memory_nodes:
+            by_mount.setdefault(mount, []).extend(v1_settings(controller, f"{mount}/{parent}", spec))
     folders += [(f"{mount}/{parent}/{name}", tuple(settings)) for mount, settings in by_mount.items()]
     oom_file = f"{found.unified}/{parent}/{name}/memory.events" if "memory" in found.controllers else ""
     if "memory" in found.v1:
@@ -224,17 +224,17 @@ def shim_join(found: Hierarchies, parent: str) -> tuple[str, ...]:
     return (f"{found.unified}/{parent}/{SHIMS}/cgroup.procs",) if found.unified else ()
 
 
-def override(found: Hierarchies, parent: str, asked: CgroupSpec) -> CgroupPlan:
+def override(found: Hierarchies, parent: str, spec: CgroupSpec) -> CgroupPlan:
     """The plan for the operator's own cgroups: tasks join them, but Yurt never creates, limits or removes them."""
-    if asked.override_v2 and not found.unified:
+    if spec.override_v2 and not found.unified:
         raise DriverError("cgroup_v2_override is set, but this host has no cgroup v2; use cgroup_v1_override")
-    unknown = [name for name in asked.override_v1 if name not in found.v1 and not controller_mount(name)]
+    unknown = [name for name in spec.override_v1 if name not in found.v1 and not controller_mount(name)]
     if unknown:
         raise DriverError(
             f"cgroup_v1_override names {', '.join(unknown)}, which this host does not have as a v1 controller"
         )
-    must = [f"{found.unified}/{asked.override_v2.strip('/')}/cgroup.procs"] if asked.override_v2 else []
-    for name, path in asked.override_v1.items():
+    must = [f"{found.unified}/{spec.override_v2.strip('/')}/cgroup.procs"] if spec.override_v2 else []
+    for name, path in spec.override_v1.items():
         must.append(f"{found.v1.get(name) or controller_mount(name)}/{path.strip('/')}/cgroup.procs")
     return CgroupPlan(must_join=tuple(must), shim_join=shim_join(found, parent))
 
@@ -245,32 +245,32 @@ def controller_mount(name: str) -> str:
     return path if os.path.exists(f"{path}/cgroup.procs") else ""
 
 
-def v2_settings(asked: CgroupSpec, controllers: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def v2_settings(spec: CgroupSpec, controllers: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Limits in the format of cgroup v2."""
     settings = []
-    if "memory" in controllers and asked.memory_bytes:
-        settings.append(("memory.max", str(asked.memory_bytes)))
-    if "memory" in controllers and asked.memory_reserved_bytes:
-        settings.append(("memory.low", str(asked.memory_reserved_bytes)))
-    if "cpu" in controllers and asked.cpu_shares:
-        settings.append(("cpu.weight", str(cpu_weight(asked.cpu_shares))))
-    if "cpuset" in controllers and asked.cores:
-        settings.append(("cpuset.cpus", ",".join(map(str, asked.cores))))
-    if "cpuset" in controllers and asked.memory_nodes:
-        settings.append(("cpuset.mems", ",".join(map(str, asked.memory_nodes))))
+    if "memory" in controllers and spec.memory_bytes:
+        settings.append(("memory.max", str(spec.memory_bytes)))
+    if "memory" in controllers and spec.memory_reserved_bytes:
+        settings.append(("memory.low", str(spec.memory_reserved_bytes)))
+    if "cpu" in controllers and spec.cpu_shares:
+        settings.append(("cpu.weight", str(cpu_weight(spec.cpu_shares))))
+    if "cpuset" in controllers and spec.cores:
+        settings.append(("cpuset.cpus", ",".join(map(str, spec.cores))))
+    if "cpuset" in controllers and spec.memory_nodes:
+        settings.append(("cpuset.mems", ",".join(map(str, spec.memory_nodes))))
     return tuple(settings)
 
 
-def v1_settings(controller: str, above: str, asked: CgroupSpec) -> list[tuple[str, str]]:
+def v1_settings(controller: str, above: str, spec: CgroupSpec) -> list[tuple[str, str]]:
     """Limits in the format of a cgroup v1 controller; `above` is the folder of the parent."""
     match controller:
-        case "memory" if asked.memory_bytes:
-            return [("memory.limit_in_bytes", str(asked.memory_bytes))]
-        case "cpu" if asked.cpu_shares:
-            return [("cpu.shares", str(max(CPU_SHARES_MIN, asked.cpu_shares)))]
-        case "cpuset" if asked.cores or asked.memory_nodes:
-            given = (("cpuset.cpus", asked.cores), ("cpuset.mems", asked.memory_nodes))
-            return [(name, ",".join(map(str, some)) or read_text(f"{above}/{name}").strip()) for name, some in given]
+        case "memory" if spec.memory_bytes:
+            return [("memory.limit_in_bytes", str(spec.memory_bytes))]
+        case "cpu" if spec.cpu_shares:
+            return [("cpu.shares", str(max(CPU_SHARES_MIN, spec.cpu_shares)))]
+        case "cpuset" if spec.cores or spec.memory_nodes:
+            lists = (("cpuset.cpus", spec.cores), ("cpuset.mems", spec.memory_nodes))
+            return [(name, ",".join(map(str, some)) or read_text(f"{above}/{name}").strip()) for name, some in lists]
         case _:
             return []
 

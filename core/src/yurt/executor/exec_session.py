@@ -73,11 +73,11 @@ class Ends(NamedTuple):
 
     stdin: int
     outputs: Mapping[int, str]
-    given: tuple[int, int, int]
+    command_ends: tuple[int, int, int]
 
-    def close_given(self) -> None:
+    def close_command_ends(self) -> None:
         """Close the agent's copies of the command's ends."""
-        for fd in set(self.given):
+        for fd in set(self.command_ends):
             os.close(fd)
 
     def close_ours(self) -> None:
@@ -266,16 +266,16 @@ async def _spawn(
     request: dict[str, Any], watched: _WatchedProtocol, *, tty: bool
 ) -> tuple[asyncio.SubprocessTransport, Ends, int]:
     """Start `exec_child`; returns its transport, the ends of its streams and its status pipe."""
-    with contextlib.ExitStack() as ours, contextlib.ExitStack() as given:
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         ends = terminal_ends() if tty else pipe_ends()
-        given.callback(ends.close_given)
+        theirs.callback(ends.close_command_ends)
         ours.callback(ends.close_ours)
         status_fd, child_status = os.pipe()
-        given.callback(os.close, child_status)
+        theirs.callback(os.close, child_status)
         ours.callback(os.close, status_fd)
         request_fd = request_file(request)
-        given.callback(os.close, request_fd)
-        stdin, stdout, stderr = ends.given
+        theirs.callback(os.close, request_fd)
+        stdin, stdout, stderr = ends.command_ends
         transport, _ = await asyncio.get_running_loop().subprocess_exec(
             lambda: watched,
             *(sys.executable, "-I", "-S", "-E", str(PROGRAM), str(request_fd), str(child_status)),
@@ -368,17 +368,17 @@ def reason_of(failure: bytes, command: str, context: ExecContext) -> str:
 
 async def run_to_end(session: ExecSession, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
     """The output of a command without input, each stream up to a bound, and its exit code; killed after `timeout`."""
-    kept = {STDOUT: bytearray(), STDERR: bytearray()}
+    buffers = {STDOUT: bytearray(), STDERR: bytearray()}
     limit_s = timeout / NANOSECONDS
     try:
         async with asyncio.timeout(limit_s):
             await session.close_input()
             async for piece in session.output():
-                found = kept[piece.stream]
+                found = buffers[piece.stream]
                 found += piece.data[: EXEC_OUTPUT_BYTES_MAX - len(found)]
             code = await session.wait()
     except TimeoutError:
         raise DriverError(f'"{command[0]}" did not end within {limit_s:g} s and was killed') from None
     finally:
         await session.close()
-    return ExecResult(exit_code=code, stdout=bytes(kept[STDOUT]), stderr=bytes(kept[STDERR]))
+    return ExecResult(exit_code=code, stdout=bytes(buffers[STDOUT]), stderr=bytes(buffers[STDERR]))

@@ -38,11 +38,11 @@ class Zygote:
     def serve(self) -> None:
         """Keep one shim ready until the agent is gone."""
         os.write(self.ready.reply_fd, b"\n")
-        while self.keep_one_ready(self.ready.live, DEATHS_MAX) != shim.AGENT_IS_GONE:
+        while self.keep_one_ready(self.ready.live, DEATHS_MAX) != shim.AGENT_HAS_ENDED:
             if not self.refuse(errno.EAGAIN):
                 return
 
-    def keep_one_ready(self, life: Callable[[int], NoReturn], deaths_max: int) -> bytes:
+    def keep_one_ready(self, child_main: Callable[[int], NoReturn], deaths_max: int) -> bytes:
         """Fork shims until the agent has ended, or several in a row have died or could not be forked."""
         deaths = 0
         while deaths < deaths_max:
@@ -53,11 +53,11 @@ class Zygote:
                 pid = -1
             if pid == 0:
                 os.close(ack_read)
-                life(ack_write)
+                child_main(ack_write)
             os.close(ack_write)
             ack = os.read(ack_read, 1)
             os.close(ack_read)
-            if ack == shim.AGENT_IS_GONE:
+            if ack == shim.AGENT_HAS_ENDED:
                 return ack
             deaths = 0 if ack else deaths + 1
         return b""
@@ -97,16 +97,16 @@ def has_children() -> bool:
 
 def main() -> None:
     """Serve one agent."""
-    request_fd, reply_fd, life_fd, is_dev = (int(word) for word in sys.argv[1:5])
-    for fd in (request_fd, reply_fd, life_fd):
+    request_fd, reply_fd, lifeline_fd, is_dev = (int(word) for word in sys.argv[1:5])
+    for fd in (request_fd, reply_fd, lifeline_fd):
         os.set_inheritable(fd, False)
     if not is_dev:
-        os.close(life_fd)
-        life_fd = -1
+        os.close(lifeline_fd)
+        lifeline_fd = -1
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGCHLD):
         signal.signal(number, signal.SIG_IGN)
     gc.disable()
-    zygote = Zygote(shim.Shim(request_fd=request_fd, reply_fd=reply_fd, life_fd=life_fd))
+    zygote = Zygote(shim.Shim(request_fd=request_fd, reply_fd=reply_fd, lifeline_fd=lifeline_fd))
     zygote.ready.prctl(PR_SET_NAME, b"yurt-shim", 0, 0, 0)
     warm_up.rehearse(zygote.keep_one_ready, os.fsencode(sys.argv[5]))
     gc.freeze()

@@ -158,10 +158,10 @@ async def outcome(process: asyncio.subprocess.Process) -> ExecResult:
 
 async def read_bounded(stream: asyncio.StreamReader) -> bytes:
     """Read to the end, but keep only the first part."""
-    kept = bytearray()
+    buffer = bytearray()
     while data := await stream.read(READ_SIZE):
-        kept += data[: EXEC_OUTPUT_BYTES_MAX - len(kept)]
-    return bytes(kept)
+        buffer += data[: EXEC_OUTPUT_BYTES_MAX - len(buffer)]
+    return bytes(buffer)
 
 
 def summed(found: list[psutil.Process], *, at: UnixNano) -> TaskStats:

@@ -125,8 +125,8 @@ class ProcessExecutor:
         self._folder.mkdir(parents=True, exist_ok=True)
         zygote = self._zygote.acquire()  # from now on no other executor removes the folders of the run
         cgroups.restore(self._parent, self._parents)
-        asked = self._partitions.plan(spec.cgroup)
-        planned = cgroups.plan(self._hierarchies, self._parent, task_id=spec.task_id, asked=asked)
+        cgroup = self._partitions.plan(spec.cgroup)
+        planned = cgroups.plan(self._hierarchies, self._parent, task_id=spec.task_id, spec=cgroup)
         handle = self._planned_handle(spec.task_id, planned, cores=spec.cgroup.cores)
         remove_file(handle.exit_file)
         request_id = zygote.next_id()
@@ -140,7 +140,7 @@ class ProcessExecutor:
             self._partitions.release(handle)
             raise
         finally:
-            remove_file(files.asked)
+            remove_file(files.request)
             self._starting.discard(spec.task_id)
         if isinstance(answer, Failed):
             self._partitions.release(handle)
@@ -153,7 +153,7 @@ class ProcessExecutor:
             shim_start_time=answer.shim_start_time or process_identity.start_time(answer.shim_pid),
             started_at=answer.at,
         )
-        self._partitions.started(handle, asked.cores)
+        self._partitions.started(handle, cgroup.cores)
         self._tasks.add(WatchedTask(handle, spec, asyncio.get_running_loop()))
         return handle
 

@@ -66,10 +66,10 @@ def is_alive(pid: int, started: int) -> bool:
     try:
         return read_start_time(pid) == started
     except OSError:
-        return is_taken(pid)
+        return pid_exists(pid)
 
 
-def is_taken(pid: int) -> bool:
+def pid_exists(pid: int) -> bool:
     """Whether a process with this pid exists, alive or not yet reaped."""
     try:
         os.kill(pid, 0)

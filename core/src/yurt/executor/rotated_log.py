@@ -89,9 +89,9 @@ class RotatedLog:
             return
 
 
-def cut(data: bytes, room: int, *, fresh: bool) -> int:
+def cut(data: bytes, capacity: int, *, fresh: bool) -> int:
     """The number of bytes of `data` for `room`: all, else whole lines, else (in a new file) as many as fit."""
-    if len(data) <= room:
+    if len(data) <= capacity:
         return len(data)
-    line_end = data.rfind(b"\n", 0, room) + 1
-    return line_end if line_end or not fresh else room
+    line_end = data.rfind(b"\n", 0, capacity) + 1
+    return line_end if line_end or not fresh else capacity

@@ -59,7 +59,7 @@ KILL_POLL_MS = 20
 KILLED_CODE = 137
 """The exit code by which a shell or runc reports a killed process: 128 and SIGKILL."""
 ERROR_TEXT_BYTES = 1024
-TAKEN, AGENT_IS_GONE = b"t", b"e"
+ACCEPTED, AGENT_HAS_ENDED = b"t", b"e"
 LAUNCH_LIMIT_S = 20.0
 LAUNCH_POLL_S = 0.001
 
@@ -70,10 +70,10 @@ class Shim:
     The zygote makes one, which its children take over as it is: what they need not make they do not write.
     """
 
-    def __init__(self, *, request_fd: int, reply_fd: int, life_fd: int) -> None:
+    def __init__(self, *, request_fd: int, reply_fd: int, lifeline_fd: int) -> None:
         self.request_fd = request_fd
         self.reply_fd = reply_fd
-        self.life_fd = life_fd
+        self.lifeline_fd = lifeline_fd
         self.wake_fd = -1
         self.prctl = load_prctl()
         self.poller = select.poll()
@@ -118,9 +118,9 @@ class Shim:
         fd, event = self.poller.poll()[0]
         body = read_frame(request_fd) if fd == request_fd and event & select.POLLIN else b""
         if not body:
-            quietly(os.write, ack_fd, AGENT_IS_GONE if fd == request_fd else b"")
+            quietly(os.write, ack_fd, AGENT_HAS_ENDED if fd == request_fd else b"")
             return b""
-        os.write(ack_fd, TAKEN)
+        os.write(ack_fd, ACCEPTED)
         self.poller.unregister(ack_fd)
         self.poller.unregister(request_fd)
         os.close(ack_fd)
@@ -131,7 +131,7 @@ class Shim:
         """Start the task of a request (`spec.encode_start`) and report the outcome to the agent."""
         # Only fields that are needed after the start are kept: the others are freed when this returns.
         (
-            self.id, stdout, stderr, max_files, max_bytes, asked_file, self.start_file, pid_file, task, self.end,
+            self.id, stdout, stderr, max_files, max_bytes, request_file, self.start_file, pid_file, task, self.end,
             lock_folder,
         ) = marshal.loads(body)  # fmt: skip
         stage = b"lock"
@@ -139,7 +139,7 @@ class Shim:
             if lock_folder:
                 fcntl.flock(os.open(lock_folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_EX | fcntl.LOCK_NB)
             stage = b"claim"
-            self.start_fd = os.open(asked_file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            self.start_fd = os.open(request_file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             stage = b"logs"
             outputs = self.open_outputs(stdout, stderr, max_files=max_files, max_bytes=max_bytes)
             stage = b"fork"
@@ -213,14 +213,14 @@ class Shim:
         poller = self.poller
         for fd in self.logs:
             poller.register(fd, select.POLLIN)
-        if self.life_fd >= 0:
-            poller.register(self.life_fd, 0)
+        if self.lifeline_fd >= 0:
+            poller.register(self.lifeline_fd, 0)
         self.reap()
         while not self.is_killed and (self.has_children or self.logs):
             for fd, _ in poller.poll():
                 if fd == self.wake_fd:
                     self.on_signals()
-                elif fd == self.life_fd:
+                elif fd == self.lifeline_fd:
                     self.is_killed = True
                 elif self.copy(fd) == 0:
                     poller.unregister(fd)

@@ -19,7 +19,7 @@ from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.value import UnixNano, Value, no_entries
 
 NAME_LENGTH_MAX = 200
-FILE_NAMES_KEPT = 256
+FILE_NAMES_MAX = 256
 """File names of tasks in the cache: a start asks for its own five times."""
 MIB = 1024 * 1024
 UNLIMITED = -1
@@ -152,7 +152,7 @@ class ExitRecord(Value, rename=None):
         )
 
 
-@lru_cache(maxsize=FILE_NAMES_KEPT)
+@lru_cache(maxsize=FILE_NAMES_MAX)
 def file_name(task_id: str) -> str:
     """A file name for the task's id: readable and unique."""
     name = quote(task_id, safe="")
@@ -180,7 +180,7 @@ def search_path(env: Mapping[str, str]) -> str:
 class ShimFiles(NamedTuple):
     """A shim's files: the one it takes, its name afterwards, and the exit file."""
 
-    asked: str
+    request: str
     start: str
     exit: str
 
@@ -208,7 +208,7 @@ def encode_start(
     ]
     task: dict[str, Any] = {
         "id": request_id,
-        "asked_file": os.fsencode(files.asked),
+        "asked_file": os.fsencode(files.request),
         "start_file": os.fsencode(files.start),
         "shim_join": [os.fsencode(path) for path in cgroup.shim_join],
         "cgroups": folders,
@@ -237,7 +237,7 @@ def encode_start(
             b"" if spec.logs.disabled else base + b".stderr",
             spec.logs.max_files,
             spec.logs.max_bytes,
-            os.fsencode(files.asked),
+            os.fsencode(files.request),
             os.fsencode(files.start),
             os.fsencode(spec.pid_file),
             marshal.dumps(task),
@@ -303,8 +303,8 @@ def start_failure(spec: ProcessSpec, *, stage: str, code: int) -> DriverError:
         case "logs":
             text = f'cannot start "{command}": its log files in {spec.logs_dir} cannot be opened: {reason}'
         case "cgroup":
-            asked = spec.cgroup.override_v2 or ", ".join(f"{k}:{v}" for k, v in spec.cgroup.override_v1.items())
-            text = f'cannot start "{command}" in the cgroup {asked}: {reason}; make it first or drop the override'
+            cgroup = spec.cgroup.override_v2 or ", ".join(f"{k}:{v}" for k, v in spec.cgroup.override_v1.items())
+            text = f'cannot start "{command}" in the cgroup {cgroup}: {reason}; make it first or drop the override'
         case "netns":
             text = f'cannot start "{command}" in the network namespace {spec.network_namespace}: {reason}'
         case "oom_score_adj":

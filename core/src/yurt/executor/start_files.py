@@ -22,7 +22,7 @@ from yurt.executor.process_context import remove_file
 from yurt.executor.spec import ProcessHandle, file_name
 from yurt.sdk.value import UnixNano, replace
 
-ASKED = ".asked-"
+REQUESTED = ".asked-"
 STARTED = ".start"
 
 
@@ -44,13 +44,13 @@ class StartFiles:
 
     def ask(self, planned: ProcessHandle, token: str) -> str:
         """Record the request of a task: create the file that its shim must take; returns its path."""
-        asked = self._folder / f"{file_name(planned.task_id)}{ASKED}{token}"
-        asked.write_bytes(msgspec.json.encode(planned) + b"\n")
-        return str(asked)
+        request = self._folder / f"{file_name(planned.task_id)}{REQUESTED}{token}"
+        request.write_bytes(msgspec.json.encode(planned) + b"\n")
+        return str(request)
 
     def withdraw(self, task_id: str) -> None:
         """Withdraw a request that no shim has taken yet."""
-        prefix = file_name(task_id) + ASKED
+        prefix = file_name(task_id) + REQUESTED
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(self._folder):
                 if name.startswith(prefix):

@@ -51,7 +51,7 @@ def rehearse_task(base: bytes, body: bytes, null: int) -> None:
     ack_read, ack_write = os.pipe()
     os.close(os.open(base + b".asked", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     os.write(request_write, len(body).to_bytes(4, "big") + body)
-    shim = Shim(request_fd=request_read, reply_fd=null, life_fd=-1)
+    shim = Shim(request_fd=request_read, reply_fd=null, lifeline_fd=-1)
     shim.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     shim.watch_signals()
     shim.start(shim.take_request(ack_write))

@@ -64,7 +64,7 @@ class ZygoteClient:
         self._waiting: dict[int, asyncio.Future[StartedProcess | Failed]] = {}
         self._numbers = itertools.count()
         self._ready: asyncio.Future[None] | None = None
-        self._life_read, self._life_write = os.pipe()
+        self._lifeline_read, self._lifeline_write = os.pipe()
 
     @property
     def pid(self) -> int:
@@ -101,7 +101,7 @@ class ZygoteClient:
 
     async def start(self) -> None:
         """Start the zygote unless it runs."""
-        if self._life_write < 0:
+        if self._lifeline_write < 0:
             raise DriverError("the executor is closed")
         if self._ready is None:
             await self._spawn()
@@ -120,7 +120,7 @@ class ZygoteClient:
         self._ready = loop.create_future()
         request_read, request_write = os.pipe()
         self._reply_fd, reply_write = os.pipe()
-        child_fds = (request_read, reply_write, self._life_read)
+        child_fds = (request_read, reply_write, self._lifeline_read)
         self._process = subprocess.Popen(  # noqa: ASYNC220 - a few milliseconds, once
             [sys.executable, "-I", "-S", "-E", str(PROGRAM), *map(str, child_fds), *self._arguments],
             stdin=subprocess.DEVNULL,
@@ -182,11 +182,11 @@ class ZygoteClient:
 
     async def close(self) -> None:
         """End the zygote; in a dev agent this kills every task, and returns when they are gone."""
-        if self._life_write < 0:
+        if self._lifeline_write < 0:
             return
-        os.close(self._life_write)
-        os.close(self._life_read)
-        self._life_read = self._life_write = -1
+        os.close(self._lifeline_write)
+        os.close(self._lifeline_read)
+        self._lifeline_read = self._lifeline_write = -1
         process, self._process = self._process, None
         if process is None:
             return

@@ -59,12 +59,12 @@ class CpuPartitions:
         """The cores of tasks that reserve none."""
         return self._partitions.share(self._cores)
 
-    def plan(self, asked: CgroupSpec) -> CgroupSpec:
+    def plan(self, spec: CgroupSpec) -> CgroupSpec:
         """The limits of a task with the cores on which it may run."""
         needs = self._needs_list or self._partitions.reserved
-        if asked.cores or asked.is_overridden or not self._folder or not needs:
-            return asked
-        return replace(asked, cores=self.share)
+        if spec.cores or spec.is_overridden or not self._folder or not needs:
+            return spec
+        return replace(spec, cores=self.share)
 
     def reserve(self, handle: ProcessHandle) -> None:
         """Take the cores of a task from the others before it starts."""

@@ -119,9 +119,9 @@ def kernel_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"CAP_{name.upper()}" for name in sorted(names))
 
 
-def namespace_mode(asked: str, *, option: str, default: str, allowed: Iterable[str] = ()) -> str:
+def namespace_mode(request: str, *, option: str, default: str, allowed: Iterable[str] = ()) -> str:
     """The namespace mode `private` or `host`: the task's request, else the default; the agent must allow `host`."""
-    mode = asked or default
+    mode = request or default
     if mode not in (PRIVATE, HOST):
         raise DriverError(f'{option} must be "private" or "host", not "{mode}"')
     if mode == HOST and HOST not in (default, *allowed):
@@ -133,9 +133,9 @@ def namespace_mode(asked: str, *, option: str, default: str, allowed: Iterable[s
     return mode
 
 
-def is_filtered(asked: str, *, default: str, allowed: Iterable[str]) -> bool:
+def is_filtered(request: str, *, default: str, allowed: Iterable[str]) -> bool:
     """Whether a task's system calls are filtered: the task's request, else the default."""
-    mode = asked or default
+    mode = request or default
     if mode not in (DEFAULT, UNCONFINED):
         raise DriverError(f'seccomp must be "{DEFAULT}" or "{UNCONFINED}", not "{mode}"')
     if mode == UNCONFINED and UNCONFINED not in (default, *allowed):
@@ -155,9 +155,9 @@ def check_host_ids(first: int, count: int) -> None:
         )
 
 
-def id_map(asked: str, *, default: str, allowed: Iterable[str], first: int, count: int) -> IdMap | None:
+def id_map(request: str, *, default: str, allowed: Iterable[str], first: int, count: int) -> IdMap | None:
     """The user namespace of a task: the task's request, else the default; None for "host"."""
-    if namespace_mode(asked, option="userns_mode", default=default, allowed=allowed) == HOST:
+    if namespace_mode(request, option="userns_mode", default=default, allowed=allowed) == HOST:
         return None
     if not first:
         raise DriverError(

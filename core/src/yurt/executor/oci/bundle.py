@@ -237,16 +237,16 @@ def capability_sets(rights: LinuxCapabilities, user: UserIds) -> dict[str, list[
     """The capability sets of a process.
 
     Root gets them again with each program, within the bounding set. Another user keeps them across an exec only
-    through the ambient set, which wants them inheritable as well; with nothing asked for, every set is empty.
+    through the ambient set, which requires them inheritable too; without requested capabilities every set is empty.
     """
     capabilities = sorted(rights.of(user.uid))
-    kept = [] if user.uid == ROOT else capabilities
+    retained = [] if user.uid == ROOT else capabilities
     return {
         "bounding": capabilities,
         "effective": capabilities,
         "permitted": capabilities,
-        "inheritable": kept,
-        "ambient": kept,
+        "inheritable": retained,
+        "ambient": retained,
     }
 
 

@@ -72,7 +72,7 @@ class Runc:
         log = ("--log", str(log_file), "--log-format", "json") if log_file else ()
         return (self.program, "--root", str(self.folder), *log, *words)
 
-    def knows(self, container: str) -> bool:
+    def has_record(self, container: str) -> bool:
         """Whether runc has a record of a container."""
         return (self.folder / container).exists()
 
@@ -86,10 +86,10 @@ class Runc:
 
     async def delete(self, container: str) -> None:
         """Kill a container and free its resources; does nothing for an absent one."""
-        if not self.knows(container):
+        if not self.has_record(container):
             return
         result = await self._call(self.command("delete", "--force", container), timeout=CALL_LIMIT)
-        if result.exit_code != 0 and self.knows(container):
+        if result.exit_code != 0 and self.has_record(container):
             reason = result.stderr.decode(errors="replace").strip()
             raise DriverError(f"runc cannot delete the container {container}: {reason}")
 

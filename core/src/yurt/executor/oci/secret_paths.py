@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from yurt.executor.oci.bundle import Bind
 from yurt.sdk.errors import DriverError
 
-KNOWN = (
+SECRET_PATTERNS = (
     "/etc/chrony/chrony.keys", "/etc/cloud", "/etc/consul.d", "/etc/containerd/certs.d", "/etc/containers/certs.d",
     "/etc/credstore", "/etc/credstore.encrypted", "/etc/cryptsetup-keys.d", "/etc/docker/*.json",
     "/etc/docker/certs.d", "/etc/etcd", "/etc/exim4/passwd.client", "/etc/gshadow", "/etc/gshadow-",
@@ -35,7 +35,7 @@ HIDDEN_MAX = 1_000
 def hidden_paths(host: Iterable[Bind], own: Iterable[str], *, rights: Iterable[str]) -> tuple[str, ...]:
     """The hidden paths inside a task; raises DriverError when there are too many."""
     shown = [(os.path.realpath(each.source), each.target) for each in host]
-    secrets = [os.path.realpath(path) for pattern in KNOWN for path in expanded(pattern)]
+    secrets = [os.path.realpath(path) for pattern in SECRET_PATTERNS for path in expanded(pattern)]
     secrets += [os.path.realpath(path) for path in own if os.path.lexists(path)]
     if READS_ANYTHING & set(rights) and any(related(source, SYSTEM_CONFIGURATION) for source, _ in shown):
         secrets += unreadable(SYSTEM_CONFIGURATION)
