@@ -32,7 +32,7 @@ Slot = tuple[str, str, str]
 _PRIORITY: Final = attrgetter("priority")
 
 
-class _News:
+class _UnblockEvents:
     """The last index of each kind of event that can unblock evaluations, by name."""
 
     def __init__(self) -> None:
@@ -85,10 +85,10 @@ class BlockedEvals:
         self._slots: dict[Slot, Evaluation] = {}
         self._by_node: dict[str, set[Slot]] = {}
         self._node_indexes: dict[str, int] = {}
-        self._known = _News()
-        """What came at all, for evaluations that get here late."""
-        self._round = _News()
-        self._next_round = _News()
+        self._known = _UnblockEvents()
+        """Every event, for evaluations that are added after it."""
+        self._round = _UnblockEvents()
+        self._next_round = _UnblockEvents()
         self._unlooked: Iterator[Evaluation] = iter(())
         """The evaluations that the current round has not examined yet."""
         self._superseded: list[Superseded] = []
@@ -132,23 +132,23 @@ class BlockedEvals:
 
     def unblock_class(self, computed_class: str, *, index: int) -> None:
         """Capacity appeared on a node of the class at `index`."""
-        for news in (self._known, self._next_round):
-            news.classes[computed_class] = max(index, news.classes.get(computed_class, 0))
+        for events in (self._known, self._next_round):
+            events.classes[computed_class] = max(index, events.classes.get(computed_class, 0))
 
     def unblock_limit(self, name: str, *, index: int) -> None:
         """Capacity was freed under a limit at `index`, or the limit changed."""
-        for news in (self._known, self._next_round):
-            news.limits[name] = max(index, news.limits.get(name, 0))
+        for events in (self._known, self._next_round):
+            events.limits[name] = max(index, events.limits.get(name, 0))
 
     def unblock_missing(self, name: str, *, index: int) -> None:
         """An object that evaluations lacked, other than on a node, was registered at `index`."""
-        for news in (self._known, self._next_round):
-            news.missing[name] = max(index, news.missing.get(name, 0))
+        for events in (self._known, self._next_round):
+            events.missing[name] = max(index, events.missing.get(name, 0))
 
     def unblock_namespace(self, name: str, *, index: int) -> None:
         """The capacity that jobs of a namespace may reclaim changed at `index`."""
-        for news in (self._known, self._next_round):
-            news.namespaces[name] = max(index, news.namespaces.get(name, 0))
+        for events in (self._known, self._next_round):
+            events.namespaces[name] = max(index, events.namespaces.get(name, 0))
 
     @property
     def has_changes(self) -> bool:
@@ -158,14 +158,14 @@ class BlockedEvals:
     def take_unblocked(self, limit: int) -> tuple[Evaluation, ...]:
         """Check up to `limit` pairs of an evaluation and an event; returns the evaluations that are ready now."""
         if self._round.is_empty:
-            self._round, self._next_round = self._next_round, _News()
+            self._round, self._next_round = self._next_round, _UnblockEvents()
             self._unlooked = iter(sorted(self._slots.values(), key=_PRIORITY, reverse=True))
         # The limit counts pairs of an evaluation and an event: with more events, fewer evaluations fit into a turn.
         count = max(1, limit // max(1, len(self._round)))
         looked_at = list(islice(self._unlooked, count))
         found = [_slot(evaluation) for evaluation in looked_at if self._waits(evaluation, self._round)]
         if len(looked_at) < count:
-            self._round = _News()
+            self._round = _UnblockEvents()
         return self._take(found)
 
     def unblock_node(self, node_id: str, *, index: int) -> tuple[Evaluation, ...]:
@@ -199,25 +199,25 @@ class BlockedEvals:
         assert all(_slot(evaluation) == slot for slot, evaluation in self._slots.items())
         by_node = {(slot[2], slot) for slot, evaluation in self._slots.items() if evaluation.node_id}
         assert {(node, slot) for node, slots in self._by_node.items() for slot in slots} == by_node
-        kept = [evaluation.id for evaluation in self._slots.values()]
-        assert len(kept) == len(set(kept)), "an evaluation waits in two slots"
-        assert not {each.evaluation.id for each in self._superseded} & set(kept), "superseded, and kept"
+        ids = [evaluation.id for evaluation in self._slots.values()]
+        assert len(ids) == len(set(ids)), "an evaluation waits in two slots"
+        assert not {each.evaluation.id for each in self._superseded} & set(ids), "superseded, and kept"
 
     def _missed_unblock(self, evaluation: Evaluation) -> bool:
         at_node = self._node_indexes.get(evaluation.node_id, 0) if evaluation.node_id else 0
         return at_node > evaluation.snapshot_index or self._known.unblocks(evaluation)
 
-    def _waits(self, evaluation: Evaluation, news: _News) -> bool:
-        """Whether it is still blocked for one of these; its successor checked the events when it was added."""
-        return news.unblocks(evaluation) and self._slots.get(_slot(evaluation)) is evaluation
+    def _waits(self, evaluation: Evaluation, events: _UnblockEvents) -> bool:
+        """Whether it is still blocked and an event unblocks it; a successor checked the events when it was added."""
+        return events.unblocks(evaluation) and self._slots.get(_slot(evaluation)) is evaluation
 
     def _take(self, slots: list[Slot]) -> tuple[Evaluation, ...]:
         before = len(self._slots)
-        taken = tuple(self._slots[slot] for slot in slots)
+        woken = tuple(self._slots[slot] for slot in slots)
         for slot in slots:
             self._drop(slot)
-        assert len(self._slots) == before - len(taken), "each evaluation wakes once"
-        return taken
+        assert len(self._slots) == before - len(woken), "each evaluation wakes once"
+        return woken
 
     def _drop(self, slot: Slot) -> None:
         evaluation = self._slots.pop(slot, None)

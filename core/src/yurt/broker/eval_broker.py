@@ -133,7 +133,7 @@ class EvalBroker:
 
     def ack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
         """Complete an evaluation; False for an expired token."""
-        entry = _taken_with(self._outstanding, eval_id, token)
+        entry = _entry_with_token(self._outstanding, eval_id, token)
         if entry is None:
             return False
         del self._outstanding[eval_id]
@@ -147,7 +147,7 @@ class EvalBroker:
     def nack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
         """Report a failure: the evaluation is delivered again later, three times at most; False for an expired
         token."""
-        entry = _taken_with(self._outstanding, eval_id, token)
+        entry = _entry_with_token(self._outstanding, eval_id, token)
         if entry is None:
             return False
         self._put_back(entry, now)
@@ -155,14 +155,14 @@ class EvalBroker:
 
     def pause_nack(self, eval_id: str, token: str) -> bool:
         """Stop the nack timer while the worker waits; False for an expired token."""
-        entry = _taken_with(self._outstanding, eval_id, token)
+        entry = _entry_with_token(self._outstanding, eval_id, token)
         if entry is not None:
             entry.is_paused = True
         return entry is not None
 
     def resume_nack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
         """Restart the nack timer; False for an expired token."""
-        entry = _taken_with(self._outstanding, eval_id, token)
+        entry = _entry_with_token(self._outstanding, eval_id, token)
         if entry is not None:
             entry.is_paused = False
             entry.nack_at = now + NACK_TIMEOUT
@@ -341,6 +341,6 @@ class EvalBroker:
             self._delay(evaluation, entry.queue, now + delay)
 
 
-def _taken_with(outstanding: Mapping[str, _Outstanding], eval_id: str, token: str) -> _Outstanding | None:
+def _entry_with_token(outstanding: Mapping[str, _Outstanding], eval_id: str, token: str) -> _Outstanding | None:
     entry = outstanding.get(eval_id)
     return entry if entry is not None and entry.token == token else None
