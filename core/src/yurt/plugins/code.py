@@ -32,21 +32,21 @@ def take_out(entry_point: EntryPoint) -> Modules:
     top = entry_point.module.partition(".")[0]
     if top in SHARED or top in sys.stdlib_module_names:
         raise Invalid(f'the plugin "{entry_point.name}" is part of {top}, which only a restart of the agent reloads')
-    taken = {name: module for name, module in sys.modules.items() if name == top or name.startswith(f"{top}.")}
-    for name, module in taken.items():
+    modules = {name: module for name, module in sys.modules.items() if name == top or name.startswith(f"{top}.")}
+    for name, module in modules.items():
         del sys.modules[name]
         remove_compiled(module)
     importlib.invalidate_caches()
-    return taken
+    return modules
 
 
-def put_back(entry_point: EntryPoint, taken: Modules) -> Modules:
+def put_back(entry_point: EntryPoint, modules: Modules) -> Modules:
     """Restore the modules that `take_out` removed; returns the modules that they replace."""
     top = entry_point.module.partition(".")[0]
     failed = {name: module for name, module in sys.modules.items() if name == top or name.startswith(f"{top}.")}
     for name in failed:
         del sys.modules[name]
-    sys.modules.update(taken)
+    sys.modules.update(modules)
     return failed
 
 

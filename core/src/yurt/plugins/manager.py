@@ -198,7 +198,7 @@ class PluginManager:
         found = entry_points(group=declarations.ENTRY_POINT_GROUP) if self._found is None else self._found
         statuses: list[PluginStatus] = []
         for entry_point in sorted(found, key=lambda each: each.name):
-            statuses.append(self._load_one(entry_point, context_for, taken={each.name for each in statuses}))
+            statuses.append(self._load_one(entry_point, context_for, names_in_use={each.name for each in statuses}))
         used = {name for status in statuses for name in status.labels}
         unused = tuple(sorted(label for label in self._configs if label not in used))
         return LoadedPlugins(
@@ -216,7 +216,7 @@ class PluginManager:
         )
 
     def _load_one(
-        self, entry_point: EntryPoint, context_for: Callable[[str], PluginContext], *, taken: set[str]
+        self, entry_point: EntryPoint, context_for: Callable[[str], PluginContext], *, names_in_use: set[str]
     ) -> PluginStatus:
         """Load a plugin and register its parts; every failure becomes a status."""
         distribution = entry_point.dist
@@ -228,7 +228,7 @@ class PluginManager:
         )
         try:
             with reported_failures(entry_point.name):
-                if entry_point.name in taken:
+                if entry_point.name in names_in_use:
                     raise ValueError(
                         f'another installed plugin is named "{entry_point.name}"; uninstall one of the two'
                     )
@@ -318,7 +318,7 @@ class PluginManager:
         names: set[str] = set(self._drivers) - own
         for driver in drivers:
             if not isinstance(driver, Driver):
-                raise TypeError(lacking_text(driver, Driver, "task driver"))
+                raise TypeError(missing_members_text(driver, Driver, "task driver"))
             _check_name(driver.name, "driver", names)
             if not issubclass(driver.task_config, msgspec.Struct):
                 raise TypeError(f"task_config of the driver {driver.name} must be a msgspec.Struct")
@@ -329,7 +329,7 @@ class PluginManager:
         names: set[str] = set(self._devices)
         for device in devices:
             if not isinstance(device, DevicePlugin):
-                raise TypeError(lacking_text(device, DevicePlugin, "device plugin"))
+                raise TypeError(missing_members_text(device, DevicePlugin, "device plugin"))
             _check_name(device.name, "device plugin", names)
             names.add(device.name)
 
@@ -338,13 +338,15 @@ class PluginManager:
         registered = dict(self._providers)
         for provider in providers:
             if not isinstance(provider, TemplateProvider):
-                raise TypeError(lacking_text(provider, TemplateProvider, "template provider"))
+                raise TypeError(missing_members_text(provider, TemplateProvider, "template provider"))
             _check_name(provider.name, "template provider", registered)
             if problem := problem_of(provider):
                 raise ValueError(problem)
             owners = by_function(registered)
-            if taken := next((name for name in provider.functions if name in owners), ""):
-                raise ValueError(f'the template function "{taken}" is provided by "{owners[taken].name}" already')
+            if duplicate := next((name for name in provider.functions if name in owners), ""):
+                raise ValueError(
+                    f'the template function "{duplicate}" is provided by "{owners[duplicate].name}" already'
+                )
             registered[provider.name] = provider
 
     def _check_hooks(self, made: MadePlugin) -> None:
@@ -373,7 +375,7 @@ class PluginManager:
         names = {NOMAD, *self._service_providers}
         for provider in providers:
             if not isinstance(provider, ServiceProvider):
-                raise TypeError(lacking_text(provider, ServiceProvider, "service provider"))
+                raise TypeError(missing_members_text(provider, ServiceProvider, "service provider"))
             _check_name(provider.name, "service provider", names)
             names.add(provider.name)
 
@@ -382,7 +384,7 @@ class PluginManager:
         names = {*RESERVED, *self._fingerprints}
         for fingerprint in fingerprints:
             if not isinstance(fingerprint, NodeFingerprint):
-                raise TypeError(lacking_text(fingerprint, NodeFingerprint, "fingerprint"))
+                raise TypeError(missing_members_text(fingerprint, NodeFingerprint, "fingerprint"))
             _check_name(fingerprint.name, "fingerprint", names)
             names.add(fingerprint.name)
 
@@ -453,7 +455,7 @@ def check_log_engines(engines: Sequence[LogEngine], plugin: str) -> None:
     """Check log engines: their type and name. A server finds its engine by the plugin's name, so the two are equal."""
     for engine in engines:
         if not isinstance(engine, LogEngine):
-            raise TypeError(lacking_text(engine, LogEngine, "log engine"))
+            raise TypeError(missing_members_text(engine, LogEngine, "log engine"))
         if engine.name != plugin or engine.name in OWN_ENGINES:
             raise ValueError(
                 f'the log engine "{engine.name}" must have the name of its plugin, "{plugin}", and its own'
@@ -478,11 +480,11 @@ def make_log_engine(name: str, context: PluginContext) -> LogEngine:
     return engines[0]
 
 
-def lacking_text(made: object, protocol: type, kind: str) -> str:
+def missing_members_text(made: object, protocol: type, kind: str) -> str:
     """The members of a protocol that an object lacks, as text."""
     members = {name for name in protocol.__dict__ if not name.startswith("_")} | set(protocol.__annotations__)
-    lacking = ", ".join(sorted(name for name in members if not hasattr(made, name)))
-    return f"{type(made).__name__} is not a {kind}: it lacks {lacking}"
+    missing = ", ".join(sorted(name for name in members if not hasattr(made, name)))
+    return f"{type(made).__name__} is not a {kind}: it lacks {missing}"
 
 
 def describe(error: BaseException) -> str:
@@ -495,15 +497,15 @@ def describe(error: BaseException) -> str:
 
 def _check_places(hook: OrderedHook) -> None:
     """Check that `after` and `before` are tuples of names: a string would be read letter by letter."""
-    given: tuple[tuple[str, object], ...] = (("after", hook.after), ("before", hook.before))
-    for field, names in given:
+    places: tuple[tuple[str, object], ...] = (("after", hook.after), ("before", hook.before))
+    for field, names in places:
         if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
             raise TypeError(f'{field} of the hook "{hook.name}" must be a tuple of names, for example ("templates",)')
 
 
-def _check_name(name: str, kind: str, taken: Collection[str]) -> None:
+def _check_name(name: str, kind: str, names_in_use: Collection[str]) -> None:
     """Check that a part's name is valid and free."""
     if not PLUGIN_NAME.fullmatch(name):
         raise ValueError(f'"{name}" is not a valid name for a {kind}; use letters, digits, - and _')
-    if name in taken:
+    if name in names_in_use:
         raise ValueError(f'the {kind} name "{name}" is taken; uninstall one of the two plugins')
