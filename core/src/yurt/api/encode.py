@@ -109,7 +109,10 @@ def _fields_of(cls: type) -> dict[str, tuple[str, Convert | None]]:
     info = inspect.type_info(cls)
     assert isinstance(info, inspect.StructType), cls
     return {
-        each.encode_name: (each.name, _converter(each.type, is_kept=(cls.__name__, each.encode_name) in NEVER_NULL))
+        each.encode_name: (
+            each.name,
+            _converter(each.type, is_never_null=(cls.__name__, each.encode_name) in NEVER_NULL),
+        )
         for each in info.fields
         if not _is_internal(each)
     }
@@ -132,7 +135,8 @@ def _compile(info: inspect.StructType) -> Convert:
     converts = tuple(
         (field.encode_name, convert)
         for field in fields
-        if (convert := _converter(field.type, is_kept=(info.cls.__name__, field.encode_name) in NEVER_NULL)) is not None
+        if (convert := _converter(field.type, is_never_null=(info.cls.__name__, field.encode_name) in NEVER_NULL))
+        is not None
     )
     optional = tuple((field.encode_name, _default(field)) for field in fields if _is_optional(field))
     if not keys:
@@ -175,7 +179,7 @@ def _convert_single(key: str, name: str, converts: tuple[tuple[str, Convert], ..
     return lambda value: {key: convert(getattr(value, name))}
 
 
-def _converter(kind: inspect.Type, *, is_kept: bool = False) -> Convert | None:
+def _converter(kind: inspect.Type, *, is_never_null: bool = False) -> Convert | None:
     """How to write a field of this kind; None when its value is JSON as it is."""
     match kind:
         case inspect.Metadata():
@@ -188,9 +192,9 @@ def _converter(kind: inspect.Type, *, is_kept: bool = False) -> Convert | None:
         case inspect.UnionType():
             return _optional(kind)
         case inspect.VarTupleType() | inspect.ListType():
-            return _list_converter(_converter(kind.item_type), is_kept=is_kept)
+            return _list_converter(_converter(kind.item_type), is_never_null=is_never_null)
         case inspect.DictType():
-            return _map_converter(_converter(kind.value_type), is_kept=is_kept)
+            return _map_converter(_converter(kind.value_type), is_never_null=is_never_null)
         case inspect.BytesType():
             return lambda value: base64.b64encode(value).decode() if value else None
         case inspect.AnyType():
@@ -228,24 +232,24 @@ def _late(info: inspect.StructType) -> Convert:
 
 def _optional(kind: inspect.UnionType) -> Convert | None:
     inner = [item for item in kind.types if not isinstance(item, inspect.NoneType)]
-    convert = _converter(inner[0], is_kept=True) if len(inner) == 1 else None
+    convert = _converter(inner[0], is_never_null=True) if len(inner) == 1 else None
     if convert is None:
         return None
     return lambda value: None if value is None else convert(value)
 
 
-def _list_converter(convert: Convert | None, *, is_kept: bool) -> Convert:
+def _list_converter(convert: Convert | None, *, is_never_null: bool) -> Convert:
     if convert is None:
-        return (lambda value: value) if is_kept else (lambda value: value or None)
-    if is_kept:
+        return (lambda value: value) if is_never_null else (lambda value: value or None)
+    if is_never_null:
         return lambda value: [convert(item) for item in value]
     return lambda value: [convert(item) for item in value] if value else None
 
 
-def _map_converter(convert: Convert | None, *, is_kept: bool) -> Convert:
+def _map_converter(convert: Convert | None, *, is_never_null: bool) -> Convert:
     if convert is None:
-        return (lambda value: value) if is_kept else (lambda value: value or None)
-    if is_kept:
+        return (lambda value: value) if is_never_null else (lambda value: value or None)
+    if is_never_null:
         return lambda value: {key: convert(item) for key, item in value.items()}
     return lambda value: {key: convert(item) for key, item in value.items()} if value else None
 

@@ -137,7 +137,7 @@ class Pager(Generic[R, W]):
         self._keep = _compiled(options.filter) if options.filter else None
         self._per_page = options.per_page
         self._is_short = 0 < options.per_page <= GATHERED and self._keep is None
-        self._taken = 0
+        self._sent_count = 0
         self.found: list[W] = []
         """Rendered rows that nobody has taken yet."""
         self.next_token = ""
@@ -145,7 +145,7 @@ class Pager(Generic[R, W]):
     def take(self) -> list[W]:
         """The rows found since the last call."""
         found, self.found = self.found, []
-        self._taken += len(found)
+        self._sent_count += len(found)
         return found
 
     def forget(self) -> bool:
@@ -176,7 +176,7 @@ class Pager(Generic[R, W]):
                 seen: Any = whole(row) if whole is not None else (wire := self._render(row))
                 if not self._keep(seen):
                     continue
-            if self._per_page and self._taken + len(self.found) == self._per_page:
+            if self._per_page and self._sent_count + len(self.found) == self._per_page:
                 first, last = self._key(row)
                 self.next_token = f"{first}.{last}"
                 return True

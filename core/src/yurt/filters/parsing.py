@@ -216,8 +216,8 @@ class _Parser:
     def _selector(self, token: _Token) -> tuple[str, ...]:
         steps = _steps(token.text)
         if self._fields is not None and steps[0] not in self._fields:
-            known = ", ".join(sorted(self._fields))
-            raise _unreadable(f"1:{token.at + 1} ({token.at}): {steps[0][:40]!r} is not one of {known}")
+            names = ", ".join(sorted(self._fields))
+            raise _unreadable(f"1:{token.at + 1} ({token.at}): {steps[0][:40]!r} is not one of {names}")
         return steps
 
     def _operator(self) -> str:

@@ -255,9 +255,9 @@ class Run:
             return MISSING
         if value is None:
             raise self._error(at, f"nil pointer evaluating field {field}")
-        known = fields_of(value)
-        if field in known:
-            return known[field]
+        fields = fields_of(value)
+        if field in fields:
+            return fields[field]
         if not isinstance(value, Mapping):
             raise self._error(at, f"can't evaluate field {field} in type {kind_of(value)}")
         if field in value:

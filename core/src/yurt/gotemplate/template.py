@@ -48,10 +48,10 @@ def parse(
     right: str = RIGHT,
 ) -> ParsedTemplate:
     """The template of a text; raises TemplateError. `functions` come to those that every template has."""
-    source, known = TemplateText(name, text), {**BUILT_IN, **(functions or {})}
-    parser = Parser(source, list(tokens(source, left=left or LEFT, right=right or RIGHT)), {*known, *SHORT_CUT})
+    source, available = TemplateText(name, text), {**BUILT_IN, **(functions or {})}
+    parser = Parser(source, list(tokens(source, left=left or LEFT, right=right or RIGHT)), {*available, *SHORT_CUT})
     body = parser.whole()
-    return ParsedTemplate(source, body, parser.templates, known)
+    return ParsedTemplate(source, body, parser.templates, available)
 
 
 def check_syntax(text: str, *, left: str = "", right: str = "") -> None:
