@@ -82,7 +82,7 @@ def test_keys_choose_sort_scroll_hold_and_end() -> None:
         assert choice is not None
         choice = pressed(choice, key, page=10)
 
-    assert choice == Choice(view="jobs", sort="memory", is_reversed=True, is_held=True, first=1)
+    assert choice == Choice(view="jobs", sort="memory", is_reversed=True, is_frozen=True, first=1)
     assert pressed(Choice(), "q", page=10) is None
 
 

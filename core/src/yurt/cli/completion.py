@@ -81,10 +81,10 @@ def _possible(before: Sequence[str], last: str) -> Iterator[str]:
         dashes = "--" if last.startswith("--") else "-"
         yield from (f"{dashes}{flag}" for flag in (*flags, "help"))
         return
-    given = rest[-1].lstrip("-") if rest and rest[-1].startswith("-") else ""
-    flag = flags.get(given)
+    flag_name = rest[-1].lstrip("-") if rest and rest[-1].startswith("-") else ""
+    flag = flags.get(flag_name)
     if flag is not None and flag.kind not in (BOOL, MAYBE_BOOL):
-        yield from _values(command, given, rest[:-1], last)
+        yield from _values(command, flag_name, rest[:-1], last)
         return
     yield from _arguments(command, rest, last)
 
@@ -190,13 +190,13 @@ def _change_lines(path: Path, lines: list[str], *, remove: bool) -> list[Path]:
         return []
     text = path.read_text(encoding="utf-8")
     there = text.splitlines()
-    kept = [line for line in there if not _is_ours(line)]
-    is_done = kept == there if remove else all(line in there for line in lines)
+    remaining = [line for line in there if not _is_ours(line)]
+    is_done = remaining == there if remove else all(line in there for line in lines)
     if is_done:
         return []
     if not remove:
-        kept += [line for line in lines if _is_ours(line) or line not in there]
-    path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        remaining += [line for line in lines if _is_ours(line) or line not in there]
+    path.write_text("".join(f"{line}\n" for line in remaining), encoding="utf-8")
     return [path]
 
 

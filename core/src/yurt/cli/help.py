@@ -32,8 +32,8 @@ def _package_lines(width: int) -> list[str]:
     added = package_nouns()
     if not added:
         return []
-    taken = "not available, because Yurt has commands of that name"
-    shown = {word: f"{noun.summary}: {taken}" if word in NOUNS else noun.summary for word, noun in added.items()}
+    reason = "not available, because Yurt has commands of that name"
+    shown = {word: f"{noun.summary}: {reason}" if word in NOUNS else noun.summary for word, noun in added.items()}
     return ["", "Commands of packages:", *(f"    {word.ljust(width)}    {line}" for word, line in shown.items())]
 
 

@@ -72,13 +72,15 @@ def _dispatch(words: list[str]) -> int:
         print(text)
         return 0 if rest else EXIT_NOT_A_COMMAND
     nouns = _next_words(name)
-    asked = f"{name} {rest[0]}".strip()
+    words_text = f"{name} {rest[0]}".strip()
     absent = absent_command([*name.split(), *rest])
     if absent:
         print(f"`{absent}` is not in this version of Yurt. {ABSENT[absent]}", file=sys.stderr)
         return EXIT_NOT_A_COMMAND
     kind = "flag" if rest[0].startswith("-") else "command"
-    print(f'There is no {kind} "{asked}"{did_you_mean(rest[0], nouns, prefix=f"{name} ".lstrip())}.', file=sys.stderr)
+    print(
+        f'There is no {kind} "{words_text}"{did_you_mean(rest[0], nouns, prefix=f"{name} ".lstrip())}.', file=sys.stderr
+    )
     if kind == "flag" and len(rest) > 1:
         print("Flags stand behind the command: yurt COMMAND -FLAG", file=sys.stderr)
     print(f"See: yurt {name} -help".replace("  ", " "), file=sys.stderr)

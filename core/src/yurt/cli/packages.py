@@ -55,11 +55,11 @@ def _call_plugin(word: str, module: str) -> tuple[PackageCommand, ...]:
 
 def _adapted(command: PackageCommand) -> CliCommand:
     """The command as the command line runs it."""
-    taken = {flag.name for flag in CLIENT_FLAGS}
+    reserved = {flag.name for flag in CLIENT_FLAGS}
     flags = tuple(
         Flag(flag.name, flag.kind, flag.help, _EMPTY.get(flag.kind, ""))
         for flag in command.flags
-        if flag.name not in taken
+        if flag.name not in reserved
     )
     return CliCommand(
         command.name,

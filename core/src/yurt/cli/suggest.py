@@ -8,11 +8,11 @@ from typing import Final
 PREFIX_CHARACTERS: Final = 3
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, candidates: Iterable[str]) -> str:
     """The known word closest to `word`, or the only one that begins with it, or "" when none is close."""
     best, best_distance = "", max(1, (len(word) + 1) // 3) + 1
     longer = []
-    for candidate in known:
+    for candidate in candidates:
         if len(word) >= PREFIX_CHARACTERS and candidate.lower().startswith(word.lower()):
             longer.append(candidate)
         distance = edit_distance(word.lower(), candidate.lower(), bound=best_distance)
@@ -21,9 +21,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return best or (longer[0] if len(longer) == 1 else "")
 
 
-def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "") -> str:
+def did_you_mean(word: str, candidates: Iterable[str], *, prefix: str = "") -> str:
     """` (did you mean "x"?)`, or "" when nothing is close."""
-    found = nearest(word, known)
+    found = nearest(word, candidates)
     return f' (did you mean "{prefix}{found}"?)' if found else ""
 
 

@@ -95,12 +95,12 @@ class ApiClient:
 
     def read(self, path: str, query: Query | None = None, *, index: int = 0, wait_s: float = 0.0) -> IndexedAnswer:
         """A GET; with `index` it blocks until the state is past it or `wait_s` are over."""
-        asked: dict[str, Any] = dict(query or {})
+        merged: dict[str, Any] = dict(query or {})
         timeout = self.connection.timeout_s
         if index > 0:
-            asked |= {"index": index, "wait": f"{max(1, round(wait_s * 1000))}ms"}
+            merged |= {"index": index, "wait": f"{max(1, round(wait_s * 1000))}ms"}
             timeout = max(timeout, wait_s * 17 / 16 + WAIT_MARGIN_S)
-        answer = self._ask("GET", path, asked, timeout_s=timeout)
+        answer = self._ask("GET", path, merged, timeout_s=timeout)
         shown = answer.headers.get("x-nomad-index", "")
         data = _decode(answer.body)
         return IndexedAnswer(data, int(shown) if shown.isdigit() else 0, answer.headers.get("x-nomad-nexttoken", ""))
@@ -204,17 +204,17 @@ class ApiClient:
         return answer
 
     def _target(self, path: str, query: Query, *, extra: str = "") -> str:
-        asked: dict[str, Any] = {}
+        parameters: dict[str, Any] = {}
         present = {part.split("=")[0] for part in extra.split("&")} if extra else set()
         for name, value in (("region", self.connection.region), ("namespace", self.connection.namespace)):
             if value and name not in present:
-                asked[name] = value
-        asked |= {
+                parameters[name] = value
+        parameters |= {
             name: value if isinstance(value, tuple) else _text(value)
             for name, value in query.items()
             if value is not None and value != ""
         }
-        tail = "&".join(part for part in (extra, urlencode(asked, doseq=True, quote_via=quote)) if part)
+        tail = "&".join(part for part in (extra, urlencode(parameters, doseq=True, quote_via=quote)) if part)
         path = quote(path, safe="/%:@!$&'()*+,;=~-._")
         return f"{path}?{tail}" if tail else path
 

@@ -30,8 +30,8 @@ def check_prefix(prefix: str) -> None:
         raise CliError("Identifier must contain at least two characters.")
 
 
-def asked_prefix(prefix: str) -> str:
-    """The prefix as servers take it: of a UUID an even number of hexadecimal digits."""
+def even_prefix(prefix: str) -> str:
+    """The prefix cut to an even number of hexadecimal digits, as servers require it of UUIDs."""
     digits = len(prefix) - prefix.count("-")
     return prefix[:-1] if digits % 2 else prefix
 
@@ -177,7 +177,7 @@ def _by_prefix(call: Invocation, prefix: str, path: str) -> list[Json]:
     if not UUID_CHARACTERS.issuperset(prefix):
         return []
     try:
-        found: list[Json] = call.api.get(path, {"prefix": asked_prefix(prefix)}) or []
+        found: list[Json] = call.api.get(path, {"prefix": even_prefix(prefix)}) or []
     except ApiError as error:
         if error.status == 404:
             return []

@@ -37,8 +37,8 @@ def next_page(call: Invocation, next_token: str) -> str:
 
     words = [word for flag in call.command.all_flags for word in _repeated(call, flag)]
     ends_flags = ["--"] if any(argument.startswith("-") for argument in call.args) else []
-    asked = " ".join(quote(word) for word in [*words, "-page-token", next_token, *ends_flags, *call.args])
-    return f"Results have been paginated. To get the next page run:\n\nyurt {call.command.name} {asked}"
+    arguments = " ".join(quote(word) for word in [*words, "-page-token", next_token, *ends_flags, *call.args])
+    return f"Results have been paginated. To get the next page run:\n\nyurt {call.command.name} {arguments}"
 
 
 def _repeated(call: Invocation, flag: Flag) -> Iterator[str]:

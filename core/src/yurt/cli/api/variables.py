@@ -42,8 +42,8 @@ def write(call: Invocation, method: str, path: str, body: Json | None = None, **
     from yurt.cli.api.client import error_of
 
     sent = b"" if body is None else json.dumps(body).encode()
-    asked = urlencode(query)
-    answer = call.api.raw(method, f"{var_path(path)}?{asked}" if asked else var_path(path), sent)
+    parameters = urlencode(query)
+    answer = call.api.raw(method, f"{var_path(path)}?{parameters}" if parameters else var_path(path), sent)
     if answer.status == 409:
         raise WriteConflict(json.loads(answer.body or b"{}"))
     if answer.status >= 400:

@@ -109,15 +109,15 @@ def show_deployment(call: Invocation) -> int:
 
 def _pause_s(call: Invocation) -> float:
     """The shortest time between two updates that -wait asks for; raises UsageError."""
-    given = call.flags.text("wait")
+    value = call.flags.text("wait")
     try:
-        pause_s = parse_duration(given) / SECOND if given else 0.0
+        pause_s = parse_duration(value) / SECOND if value else 0.0
     except ValueError:
         pause_s = -1.0
     if pause_s < 0:
-        raise UsageError(f'-wait: "{given}" is not a duration; use a number and a unit, for example 2s')
+        raise UsageError(f'-wait: "{value}" is not a duration; use a number and a unit, for example 2s')
     if pause_s > PAUSE_MAX_S:
-        raise UsageError(f'-wait: "{given}" is longer than 24 hours; use a shorter time, for example 2s')
+        raise UsageError(f'-wait: "{value}" is longer than 24 hours; use a shorter time, for example 2s')
     return pause_s
 
 

@@ -159,8 +159,8 @@ def control_groups(root: Path, *, is_root: bool) -> Finding:
         )
         return Finding(NOTE, "cgroups", f"{version}, but not writable by this user, so tasks run without limits", fix)
     if version == "v2":
-        given = set((root / "cgroup.controllers").read_text().split())
-        missing = sorted({"cpu", "memory"} - given)
+        controllers = set((root / "cgroup.controllers").read_text().split())
+        missing = sorted({"cpu", "memory"} - controllers)
         if missing:
             return Finding(NOTE, "cgroups", f"v2 without {', '.join(missing)}", "boot with cgroup_enable=memory")
     return Finding(FINE, "cgroups", f"{version} at {root}")

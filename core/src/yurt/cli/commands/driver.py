@@ -201,8 +201,8 @@ def run_suite(call: Invocation) -> int:
     collected: Json = {}
     errors: list[str] = []
     is_data = call.flags.is_on("json")
-    with tempfile.TemporaryFile() as said:
-        for line in results_of(call, target, said):
+    with tempfile.TemporaryFile() as output_file:
+        for line in results_of(call, target, output_file):
             if line["kind"] == "error":
                 errors.append(f"{line['file']}:\n{line['text']}")
             elif line["kind"] == "collected":
@@ -211,8 +211,8 @@ def run_suite(call: Invocation) -> int:
                 results.append(line)
                 if not is_data:
                     show(call, line)
-        said.seek(0)
-        output = said.read().decode(errors="replace")
+        output_file.seek(0)
+        output = output_file.read().decode(errors="replace")
     if errors or not collected:
         raise CliError("The tests could not be collected.\n\n" + ("\n".join(errors) or output)[-OUTPUT_MAX:])
     if is_data:
@@ -233,7 +233,7 @@ def run_suite(call: Invocation) -> int:
     return int(any(line["outcome"] == "failed" for line in results))
 
 
-def results_of(call: Invocation, target: Path, said: IO[bytes]) -> Iterator[Json]:
+def results_of(call: Invocation, target: Path, output_file: IO[bytes]) -> Iterator[Json]:
     """The plugin's lines as they arrive."""
     package = target if target.is_dir() else package_of(target)
     read_end, write_end = os.pipe()
@@ -249,7 +249,13 @@ def results_of(call: Invocation, target: Path, said: IO[bytes]) -> Iterator[Json
     if call.flags.text("junit"):
         words.append(f"--junitxml={Path(call.flags.text('junit')).resolve()}")
     process = subprocess.Popen(
-        words, cwd=package, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said, pass_fds=(write_end,)
+        words,
+        cwd=package,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output_file,
+        stderr=output_file,
+        pass_fds=(write_end,),
     )
     os.close(write_end)
     try:

@@ -206,8 +206,8 @@ def _facts(call: Invocation, evaluation: Json) -> list[tuple[str, object]]:
 
 
 def _show_related(call: Invocation, evaluation: Json) -> None:
-    asked: Json = call.api.get(api_path("evaluation", evaluation["ID"]), {"related": True}) or {}
-    related = asked.get("RelatedEvals") or []
+    answer: Json = call.api.get(api_path("evaluation", evaluation["ID"]), {"related": True}) or {}
+    related = answer.get("RelatedEvals") or []
     if not related:
         return
     call.screen.title("Related Evaluations")

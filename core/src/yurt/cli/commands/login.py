@@ -66,21 +66,21 @@ def _method(call: Invocation) -> LoginMethod:
 
 
 def _by_jwt(call: Invocation, method: LoginMethod) -> Json:
-    given = call.flags.text("login-token")
-    if not given:
+    value = call.flags.text("login-token")
+    if not value:
         raise CliError("You need to provide a login token.")
-    body = {"AuthMethodName": method.name, "LoginToken": _login_token(given)}
+    body = {"AuthMethodName": method.name, "LoginToken": _login_token(value)}
     token: Json = call.api.put("/v1/acl/login", body)
     return token
 
 
-def _login_token(given: str) -> str:
+def _login_token(value: str) -> str:
     """The token itself, or a file's text after `@`, or standard input for `-`, which hides it from other processes."""
-    if given != "-" and not given.startswith("@"):
-        return given
+    if value != "-" and not value.startswith("@"):
+        return value
     from yurt.cli.files.source import read_text
 
-    return read_text(given.removeprefix("@")).strip()
+    return read_text(value.removeprefix("@")).strip()
 
 
 def _by_oidc(call: Invocation, method: LoginMethod) -> Json:

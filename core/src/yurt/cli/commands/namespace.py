@@ -18,11 +18,11 @@ HTTP_FORBIDDEN, HTTP_NOT_FOUND = 403, 404
 
 def apply_namespace(call: Invocation) -> int:
     """Make the namespace of a file, or the one with this name and the given description."""
-    given = call.args[0]
-    if given == "-" or "/" in given or given.endswith(FILE_ENDINGS) or Path(given).is_file():
-        space = read_namespace(given, is_json=call.flags.is_on("json"))
+    argument = call.args[0]
+    if argument == "-" or "/" in argument or argument.endswith(FILE_ENDINGS) or Path(argument).is_file():
+        space = read_namespace(argument, is_json=call.flags.is_on("json"))
     else:
-        space = _existing(call, given)
+        space = _existing(call, argument)
     for flag, key in (("description", "Description"), ("quota", "Quota")):
         if call.flags.is_given(flag):
             space[key] = call.flags.text(flag)

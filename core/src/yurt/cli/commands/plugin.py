@@ -47,8 +47,8 @@ def reload_plugin(call: Invocation) -> int:
     version = f" {found['Version']}" if found.get("Version") else ""
     drivers = ", ".join(found.get("Drivers") or ())
     count = found.get("Tasks") or 0
-    kept = {0: "no task was running", 1: "1 task was kept"}.get(count, f"{count} tasks were kept")
-    call.screen.line(f"Reloaded the plugin {found['Name']}{version} (drivers: {drivers}); {kept}")
+    tasks_text = {0: "no task was running", 1: "1 task was kept"}.get(count, f"{count} tasks were kept")
+    call.screen.line(f"Reloaded the plugin {found['Name']}{version} (drivers: {drivers}); {tasks_text}")
     return 0
 
 
@@ -109,10 +109,10 @@ def _show_parts(call: Invocation, plugin: Json) -> None:
         ("Controllers", "ControllerInfo", "Controller Capabilities"),
         ("Nodes", "NodeInfo", "Node Capabilities"),
     ):
-        known = [each[info] for each in (plugin.get(part) or {}).values() if each.get(info)]
-        if known:
+        facts = [each[info] for each in (plugin.get(part) or {}).values() if each.get(info)]
+        if facts:
             call.screen.title(title)
-            able = [name for name, value in sorted(known[0].items()) if value is True]
+            able = [name for name, value in sorted(facts[0].items()) if value is True]
             call.screen.line(", ".join(_words(name) for name in able) or "none")
     sick = [
         [part[:-1], call.short(node), each.get("HealthDescription") or ""]

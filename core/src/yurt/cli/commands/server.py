@@ -37,7 +37,7 @@ def of_server(call: Invocation, ask: Callable[[], Any]) -> Any:
 
 def force_leave(call: Invocation) -> int:
     """Force a failed server into the state "left"."""
-    _check_known(call, call.args[0])
+    _check_member(call, call.args[0])
     query: dict[str, str | int | bool | None] = {"node": call.args[0]}
     if call.flags.is_on("prune"):
         query["prune"] = 1
@@ -45,12 +45,12 @@ def force_leave(call: Invocation) -> int:
     return 0
 
 
-def _check_known(call: Invocation, name: str) -> None:
-    """Raises CliError for a name that no server has, which the agent would pass over in silence."""
+def _check_member(call: Invocation, name: str) -> None:
+    """Raises CliError for a name that no server has, which the agent would ignore silently."""
     try:
         members: list[Json] = (call.api.get("/v1/agent/members") or {}).get("Members") or []
     except ApiError:
-        return  # It takes another right to list the servers; the agent decides about this one.
+        return  # Listing the servers needs another right; the agent decides then.
     names = {each["Name"] for each in members}
     if names and not names.intersection({name, *(f"{name}.{each['Tags']['region']}" for each in members)}):
         raise CliError(f'no server "{name}" is known; `yurt server members` lists them')

@@ -45,7 +45,7 @@ def run(call: Invocation) -> int:
 
 def _show(call: Invocation, kind: str, identifier: str) -> int:
     command = tree.command(_COMMANDS[kind])
-    passed = [f"-{name}" for name in ("verbose", "ui") if call.flags.is_on(name) and _knows(command, name)]
+    passed = [f"-{name}" for name in ("verbose", "ui") if call.flags.is_on(name) and _has_flag(command, name)]
     flags, _ = parse(passed, command.all_flags)
     inner = Invocation(command, flags, [identifier] if identifier else [])
     inner.__dict__["api"] = call.api
@@ -53,7 +53,7 @@ def _show(call: Invocation, kind: str, identifier: str) -> int:
     return command.run(inner)
 
 
-def _knows(command: CliCommand, name: str) -> bool:
+def _has_flag(command: CliCommand, name: str) -> bool:
     return any(flag.name == name for flag in command.flags)
 
 

@@ -153,10 +153,10 @@ def create_certificate(call: Invocation) -> int:
 
 def role_of(call: Invocation) -> str:
     """The one role that the flags name."""
-    given = [role for role in ROLES if call.flags.is_on(role)]
-    if len(given) != 1:
+    roles = [role for role in ROLES if call.flags.is_on(role)]
+    if len(roles) != 1:
         raise UsageError("name one of -server, -client and -cli")
-    return given[0]
+    return roles[0]
 
 
 def free_names(stem: str) -> tuple[str, str]:

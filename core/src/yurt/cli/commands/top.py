@@ -70,7 +70,7 @@ def _follow(call: Invocation, collector: UsageSampler, choice: Choice, interval_
             if not is_other and time.monotonic() < due_s:
                 continue
             due_s = time.monotonic() + interval_s
-            if is_other or not choice.is_held:
+            if is_other or not choice.is_frozen:
                 sample = _sampled(collector, choice, sample)
 
 
@@ -88,17 +88,17 @@ def _is_at_terminal(call: Invocation) -> bool:
     return call.screen.is_terminal and sys.stdin.isatty()
 
 
-def _one_of(call: Invocation, flag: str, known: tuple[str, ...]) -> str:
-    given = call.flags.text(flag)
-    if given not in known:
-        raise UsageError(f"-{flag}={given} is unknown{did_you_mean(given, known)}; known are: {', '.join(known)}")
-    return given
+def _one_of(call: Invocation, flag: str, choices: tuple[str, ...]) -> str:
+    value = call.flags.text(flag)
+    if value not in choices:
+        raise UsageError(f"-{flag}={value} is unknown{did_you_mean(value, choices)}; known are: {', '.join(choices)}")
+    return value
 
 
 def _interval(call: Invocation) -> float:
-    given = call.flags.text("interval")
+    value = call.flags.text("interval")
     try:
-        return max(INTERVAL_MIN_S, parse_duration(given) / SECOND)
+        return max(INTERVAL_MIN_S, parse_duration(value) / SECOND)
     except ValueError as error:
         raise UsageError(f"-interval: {error}") from None
 

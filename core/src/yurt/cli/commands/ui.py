@@ -33,8 +33,8 @@ def run(call: Invocation) -> int:
         raise CliError(f"A browser cannot open {call.api.connection.address}; name an http address with -address")
     answer = call.api.raw("GET", path)
     if answer.status >= FIRST_ERROR:
-        said = answer.body.decode(errors="replace")[:TEXT_MAX]
-        raise CliError(f"The agent at {call.api.connection.address} does not show {url}: {said}")
+        reason = answer.body.decode(errors="replace")[:TEXT_MAX]
+        raise CliError(f"The agent at {call.api.connection.address} does not show {url}: {reason}")
     whole = f"{url}#ott={quote(one_time_token(call), safe='')}" if has_token else url
     if call.flags.is_on("show-url"):
         call.screen.line(f"URL for web UI: {whole}")

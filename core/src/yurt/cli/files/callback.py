@@ -78,13 +78,13 @@ class CallbackServer:
     def _take(self, target: str) -> bool:
         """Whether a request is the expected callback; the first one counts."""
         parts = urlsplit(target)
-        given = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        state = given.get("state", "")
+        parameters = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        state = parameters.get("state", "")
         is_expected = bool(self._state) and hmac.compare_digest(state.encode(), self._state.encode())
         if parts.path != PATH or not is_expected or self._is_done.is_set():
             return False
-        error = ": ".join(filter(None, (given.get("error"), given.get("error_description"))))
-        self._found = BrowserCallback(given.get("code", ""), state, given.get("iss", ""), error[:TEXT_MAX])
+        error = ": ".join(filter(None, (parameters.get("error"), parameters.get("error_description"))))
+        self._found = BrowserCallback(parameters.get("code", ""), state, parameters.get("iss", ""), error[:TEXT_MAX])
         self._is_done.set()
         return True
 
@@ -95,10 +95,10 @@ class CallbackServer:
             timeout = REQUEST_S
 
             def do_GET(self) -> None:
-                is_taken = take(self.path)
-                text = "Yurt has received the login." if is_taken else "This address does not belong to a login."
+                is_accepted = take(self.path)
+                text = "Yurt has received the login." if is_accepted else "This address does not belong to a login."
                 body = PAGE.format(text=text).encode()
-                self.send_response(200 if is_taken else 400)
+                self.send_response(200 if is_accepted else 400)
                 self.send_header("Content-Type", "text/html; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("Cache-Control", "no-store")

@@ -45,22 +45,22 @@ def _losses(job: Json, back: Json) -> Iterator[str]:
     from yurt.rules.canonical import canonicalize_job
     from yurt.rules.trim import without_nulls
 
-    asked, got = (without_nulls(canonicalize_job(each)) for each in (job, back))
+    wanted, got = (without_nulls(canonicalize_job(each)) for each in (job, back))
     for key in BOOKKEEPING:
-        asked.pop(key, None)
+        wanted.pop(key, None)
         got.pop(key, None)
-    yield from _differences(asked, got, "Job")
+    yield from _differences(wanted, got, "Job")
 
 
-def _differences(asked: Any, got: Any, path: str) -> Iterator[str]:
-    asked, got = _unlisted(asked, got), _unlisted(got, asked)
-    if isinstance(asked, dict) and isinstance(got, dict):
-        for key in {**asked, **got}:
-            yield from _differences(asked.get(key), got.get(key), f"{path}.{key}")
-    elif isinstance(asked, list) and isinstance(got, list) and len(asked) == len(got):
-        for index, (one, other) in enumerate(zip(asked, got, strict=True)):
+def _differences(wanted: Any, got: Any, path: str) -> Iterator[str]:
+    wanted, got = _unlisted(wanted, got), _unlisted(got, wanted)
+    if isinstance(wanted, dict) and isinstance(got, dict):
+        for key in {**wanted, **got}:
+            yield from _differences(wanted.get(key), got.get(key), f"{path}.{key}")
+    elif isinstance(wanted, list) and isinstance(got, list) and len(wanted) == len(got):
+        for index, (one, other) in enumerate(zip(wanted, got, strict=True)):
             yield from _differences(one, other, f"{path}[{index}]")
-    elif asked != got and (asked or got):
+    elif wanted != got and (wanted or got):
         yield path
 
 

@@ -126,8 +126,8 @@ class _NamespaceReader:
 
     # Findings.
 
-    def _add_unknown(self, name: Label, known: tuple[str, ...]) -> None:
-        self._add("Unknown name", f'"{name.text}" is not expected here.', name, Near(name.text, known))
+    def _add_unknown(self, name: Label, names: tuple[str, ...]) -> None:
+        self._add("Unknown name", f'"{name.text}" is not expected here.', name, Near(name.text, names))
 
     def _add(self, summary: str, detail: str, at: Label | JsonNode, near: Near | None = None) -> None:
         self._findings.add(self._source, OffsetDiagnostic(summary, detail, at.start, at.end, near))

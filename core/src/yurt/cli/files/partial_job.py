@@ -85,11 +85,11 @@ def server_errors(call: Invocation, error: JobFileError) -> list[Diagnostic]:
     partial = error.partial
     if partial is None:
         return []
-    asked = {"Job": partial.job}
+    body = {"Job": partial.job}
     api = ApiClient(call.api.connection._replace(timeout_s=TIMEOUT_S))
     try:
         query = {"namespace": partial.job.get("Namespace"), "region": partial.job.get("Region")}
-        answer: Any = api.put("/v1/validate/job", asked, query)
+        answer: Any = api.put("/v1/validate/job", body, query)
     except (YurtError, ValueError):
         return []
     finally:

@@ -146,8 +146,8 @@ class _QuotaReader:
             if name.text in blocks:
                 continue
             if name.text not in names:
-                known = (*names, *blocks)
-                self._add("Unknown name", f'"{name.text}" is not expected here.', name, Near(name.text, known))
+                choices = (*names, *blocks)
+                self._add("Unknown name", f'"{name.text}" is not expected here.', name, Near(name.text, choices))
                 continue
             key, kind = names[name.text]
             if key in found:

@@ -118,25 +118,25 @@ class Answers:
 
     def mapping(self, found: Mapping[str, Any], field: str, path: str) -> Mapping[str, Mapping[str, Any]]:
         """A field with objects by name; null is none."""
-        held = self.object(found.get(field) or {}, path, field)
-        return {name: self.object(each, path, f"{field}[{printable(name)}]") for name, each in held.items()}
+        value = self.object(found.get(field) or {}, path, field)
+        return {name: self.object(each, path, f"{field}[{printable(name)}]") for name, each in value.items()}
 
     def objects(self, found: Mapping[str, Any], field: str, path: str) -> list[Mapping[str, Any]]:
         """A field with a list of objects; null is none."""
-        held = self._list(found, field, path)
-        return [self.object(each, path, f"{field}[{number}]") for number, each in enumerate(held)]
+        values = self._list(found, field, path)
+        return [self.object(each, path, f"{field}[{number}]") for number, each in enumerate(values)]
 
     def names(self, found: Mapping[str, Any], field: str, path: str) -> list[str]:
         """A field with a list of names; null is none."""
         return [self.text({field: each}, field, path) for each in self._list(found, field, path)]
 
     def _list(self, found: Mapping[str, Any], field: str, path: str) -> list[Any]:
-        held = found.get(field)
-        if held is None:
+        values = found.get(field)
+        if values is None:
             return []
-        if not isinstance(held, list):
+        if not isinstance(values, list):
             raise self.wrong(path, f"{field} is not a list, as Nomad's API has it")
-        return held
+        return values
 
     def text(self, found: Mapping[str, Any], field: str, path: str, default: str = "") -> str:
         """A field with a name: not empty, without control characters."""
@@ -180,7 +180,7 @@ class Answers:
         return f"{self.address}: GET {printable(path)}: {problem}"
 
 
-def kept(found: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+def present_fields(found: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """The given fields, without nulls."""
     return {key: found[key] for key in keys if found.get(key) is not None}
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from yurt.api.decode import decode_job
 from yurt.cli.errors import ApiError
 from yurt.cli.files.finding_positions import one_line
-from yurt.cli.other_cluster.answers import SINGLE_MAX, Answers, kept, without
+from yurt.cli.other_cluster.answers import SINGLE_MAX, Answers, present_fields, without
 from yurt.cli.other_cluster.bounds import bound_problems, node_problems
 from yurt.cli.other_cluster.rights import missing_rights
 from yurt.cli.terminal.text import printable
@@ -170,17 +170,18 @@ class _ClusterReader:
 
         path = api_path("node", node_id)
         found = self._answers.document(path)
-        fields = kept(found, NODE_KEYS)
+        fields = present_fields(found, NODE_KEYS)
         fields["Drivers"] = {
             name: {"Detected": driver.get("Detected") is True, "Healthy": driver.get("Healthy") is True}
             for name, driver in self._answers.mapping(found, "Drivers", path).items()
         }
         fields["HostVolumes"] = {
-            name: kept(volume, ("Name", "Path", "ReadOnly", "ID"))
+            name: present_fields(volume, ("Name", "Path", "ReadOnly", "ID"))
             for name, volume in self._answers.mapping(found, "HostVolumes", path).items()
         }
         fields["DeviceMarks"] = {
-            name: kept(mark, ("Kind",)) for name, mark in self._answers.mapping(found, "DeviceMarks", path).items()
+            name: present_fields(mark, ("Kind",))
+            for name, mark in self._answers.mapping(found, "DeviceMarks", path).items()
         }
         node = self._answers.value(_with_plain_health(fields), Node, path)
         for name in ("ID", "Name", "Datacenter"):
@@ -229,7 +230,7 @@ class _ClusterReader:
             return None, error.status == 403
 
     def _decoded_job(self, found: Mapping[str, Any], path: str, key: JobKey) -> Job:
-        facts = self._answers.value(kept(found, _FACT_KEYS), _JobFacts, path, "Job")
+        facts = self._answers.value(present_fields(found, _FACT_KEYS), _JobFacts, path, "Job")
         self._refuse(bound_problems(facts, "Job"), path)
         job = self._answers.checked(path, lambda: decode_job(found)[0])
         if job.key != key:
@@ -266,10 +267,12 @@ class _ClusterReader:
         self, stub: Mapping[str, Any], versions: _Versions, deployments: Mapping[JobKey, Deployment]
     ) -> Allocation:
         path = "/v1/allocations"
-        alloc = self._answers.value(kept(stub, ALLOC_KEYS), Allocation, path)
+        alloc = self._answers.value(present_fields(stub, ALLOC_KEYS), Allocation, path)
         for name in ("ID", "NodeID", "JobID", "TaskGroup"):
             self._answers.text(stub, name, path)
-        version = self._answers.value(kept(stub, ("JobVersion",)), _AllocFacts, path, "Allocation").job_version
+        version = self._answers.value(
+            present_fields(stub, ("JobVersion",)), _AllocFacts, path, "Allocation"
+        ).job_version
         self._refuse(bound_problems(alloc, f"Allocation {alloc.id}"), path)
         job = versions.of(alloc, version, self._job_of_alloc)
         deployment = deployments.get((alloc.namespace, alloc.job_id))
@@ -293,9 +296,9 @@ class _ClusterReader:
         path = "/v1/deployments"
         newest: dict[JobKey, Deployment] = {}
         for document in self._answers.rows(path, EVERY, is_optional=True):
-            fields = kept(document, DEPLOYMENT_KEYS)
+            fields = present_fields(document, DEPLOYMENT_KEYS)
             fields["TaskGroups"] = {
-                name: kept(group, ROLLOUT_KEYS)
+                name: present_fields(group, ROLLOUT_KEYS)
                 for name, group in self._answers.mapping(document, "TaskGroups", path).items()
             }
             self._answers.text(document, "ID", path)
@@ -313,7 +316,7 @@ class _ClusterReader:
         for state in (status.EVAL_BLOCKED, status.EVAL_PENDING):
             for stub in self._answers.rows(path, EVERY | {"status": state}):
                 self._answers.text(stub, "ID", path)
-                evaluation = self._answers.value(kept(stub, EVAL_KEYS), Evaluation, path)
+                evaluation = self._answers.value(present_fields(stub, EVAL_KEYS), Evaluation, path)
                 self._refuse(bound_problems(evaluation, f"Evaluation {evaluation.id}"), path)
                 if evaluation.status == state and (evaluation.namespace, evaluation.job_id) in jobs:
                     found.append(evaluation)
@@ -345,8 +348,8 @@ class _ClusterReader:
     def _scheduler(self) -> SchedulerConfiguration:
         path = "/v1/operator/scheduler/configuration"
         found = self._answers.document(path)
-        held = self._answers.object(found.get("SchedulerConfig") or {}, path, "SchedulerConfig")
-        return self._answers.value(held, SchedulerConfiguration, path)
+        config = self._answers.object(found.get("SchedulerConfig") or {}, path, "SchedulerConfig")
+        return self._answers.value(config, SchedulerConfiguration, path)
 
     def _quotas(self) -> list[QuotaSpec]:
         """The usable quotas; none where the agent has no such route. Hashes of limits are those of Yurt."""
@@ -388,7 +391,7 @@ class _Versions:
 
     def __init__(self, jobs: Mapping[JobKey, Job]) -> None:
         self._jobs = jobs
-        self._asked: dict[tuple[JobKey, int, bool], Job | None] = {}
+        self._versions: dict[tuple[JobKey, int, bool], Job | None] = {}
         """By job and version; the last part is True for a job of this name that was purged before."""
 
     def of(self, alloc: Allocation, version: int, read: Callable[[Allocation], Job | None]) -> Job | None:
@@ -402,16 +405,16 @@ class _Versions:
         has_newest = newest is not None and newest.version == version and not is_purged
         if has_newest or alloc.client_status in status.CLIENT_TERMINAL:
             return newest
-        asked = (key, version, is_purged)
-        if asked not in self._asked:
-            self._asked[asked] = read(alloc) or newest
-        return self._asked[asked]
+        version_key = (key, version, is_purged)
+        if version_key not in self._versions:
+            self._versions[version_key] = read(alloc) or newest
+        return self._versions[version_key]
 
     def rows(self) -> dict[tuple[str, str, int], Job]:
         """All versions of the jobs that exist, by their keys."""
         found = {
             (*key, version): job
-            for (key, version, is_purged), job in self._asked.items()
+            for (key, version, is_purged), job in self._versions.items()
             if job is not None and job.version == version and key in self._jobs and not is_purged
         }
         return found | {(*job.key, job.version): job for job in self._jobs.values()}
@@ -451,4 +454,4 @@ def _device_with_plain_health(device: Any) -> Any:
 def _instance_with_plain_health(instance: Any) -> Any:
     if not isinstance(instance, dict) or not isinstance(instance.get("Health"), dict):
         return instance
-    return {**instance, "Health": kept(instance["Health"], ("State",))}
+    return {**instance, "Health": present_fields(instance["Health"], ("State",))}

@@ -60,14 +60,14 @@ def _missing_in_namespaces(answers: Answers, state: Snapshot) -> Iterator[str]:
     if policies is None:
         return
     labels = policies.namespaces
-    lacking = [name for name in sorted(state.namespaces.keys()) if not _sees(labels, name)]
-    if lacking:
-        yield f"the token lacks {' or '.join(NEEDED)} in namespaces: {_listed(lacking)}; {EFFECT}"
-    known = set(state.namespaces.keys())
+    missing = [name for name in sorted(state.namespaces.keys()) if not _sees(labels, name)]
+    if missing:
+        yield f"the token lacks {' or '.join(NEEDED)} in namespaces: {_listed(missing)}; {EFFECT}"
+    names = set(state.namespaces.keys())
     denied = sorted(
         each.label
         for each in labels.values()
-        if each.label not in known and not (set(NEEDED) <= each.capabilities) and each.label.strip(STAR)
+        if each.label not in names and not (set(NEEDED) <= each.capabilities) and each.label.strip(STAR)
     )
     if denied:
         yield f"the token lacks {' or '.join(NEEDED)} in namespaces that match {_listed(denied)}; {EFFECT}"
@@ -118,8 +118,8 @@ def _own_policies(answers: Answers, token: Mapping[str, Any]) -> Sequence[Mappin
     names = answers.names(token, "Policies", token_path)
     for role in answers.objects(token, "Roles", token_path)[:ROLES_MAX]:
         role_path = api_path("acl", "role", answers.text(role, "ID", token_path))
-        held = answers.object(answers.get(role_path), role_path)
-        names += [answers.text(each, "Name", role_path) for each in answers.objects(held, "Policies", role_path)]
+        full_role = answers.object(answers.get(role_path), role_path)
+        names += [answers.text(each, "Name", role_path) for each in answers.objects(full_role, "Policies", role_path)]
     return _named(answers, names)
 
 

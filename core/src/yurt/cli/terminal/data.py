@@ -16,14 +16,14 @@ from yurt.cli.errors import CliError
 if TYPE_CHECKING:
     from yurt.gotemplate import ParsedTemplate
 
-BOTH_GIVEN = "Both json and template formatting are not allowed"
+FORMAT_CONFLICT = "Both json and template formatting are not allowed"
 
 
 def wants_data(call: Invocation) -> bool:
     """Whether `-json` or `-t` was given; rejects both together and an invalid template before any request."""
     is_json, template = call.flags.is_on("json"), call.flags.text("t")
     if is_json and template:
-        raise CliError(BOTH_GIVEN)
+        raise CliError(FORMAT_CONFLICT)
     if template:
         parsed(template)
     return is_json or bool(template)

@@ -27,7 +27,7 @@ from yurt.cli.errors import CliError
 
 READ_SIZE = 32 * 1024
 UNSENT_MAX = 256 * 1024
-SIGN_OF_LIFE_S = 10.0
+KEEPALIVE_S = 10.0
 GOODBYE_S = 2.0
 OVER = b"."
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -76,7 +76,7 @@ class Escapes:
 def converse(socket: WebSocket, manner: Manner) -> int:
     """Run the session to its end; returns the command's exit code."""
     try:
-        with _raw_terminal(manner.is_raw), _told_of_resizes() as resized:
+        with _raw_terminal(manner.is_raw), _resize_signals() as resized:
             session = _Session(socket, manner)
             code = session.run(resized)
         if session.is_left:
@@ -113,7 +113,7 @@ class _Session:
             sources = [socket.fileno(), resized]
             if self._reads_input and socket.unsent < UNSENT_MAX:
                 sources.append(stdin)
-            limit_s = 0.0 if socket.has_more else SIGN_OF_LIFE_S
+            limit_s = 0.0 if socket.has_more else KEEPALIVE_S
             readable, _, _ = select.select(sources, [socket.fileno()] if socket.unsent else [], [], limit_s)
             socket.flush()
             if resized in readable:
@@ -123,7 +123,7 @@ class _Session:
                 self._on_input(os.read(stdin, READ_SIZE))
             if (socket.fileno() in readable or socket.has_more) and not self._on_socket():
                 break
-            if time.monotonic() - alive_at > SIGN_OF_LIFE_S:
+            if time.monotonic() - alive_at > KEEPALIVE_S:
                 alive_at = time.monotonic()
                 self._send({})
         self._say_goodbye()
@@ -201,7 +201,7 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 
 @contextmanager
-def _told_of_resizes() -> Iterator[int]:
+def _resize_signals() -> Iterator[int]:
     """A descriptor that becomes readable when the terminal is resized."""
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)

@@ -66,11 +66,11 @@ def with_live(account: Json, live: Json | None) -> Json:
 
 def account_facts(account: Json) -> list[tuple[str, object]]:
     """The facts of an account; missing measurements are left out, not shown as zero."""
-    held, measured = account["GPUHours"], account["MeasuredGPUHours"]
+    booked, measured = account["GPUHours"], account["MeasuredGPUHours"]
     facts: list[tuple[str, object]] = []
     if "GPUs" in account:
         facts.append(("GPUs", f"{account['GPUs']:g}"))
-    facts.append(("GPU Time", gpu_time(held)))
+    facts.append(("GPU Time", gpu_time(booked)))
     if measured:
         used, idle = account["UsedGPUHours"], account["IdleGPUHours"]
         whole = account.get("UnattributedGPUHours") or 0

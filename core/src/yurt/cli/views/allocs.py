@@ -32,9 +32,11 @@ def idle_facts(alloc: Json) -> list[tuple[str, object]]:
         facts.append(("Ended for Idleness", str(idle["Action"])))
     elif idle.get("EndsAt"):
         facts.append(("Ends At", f"{local_time(idle['EndsAt'])}: {idle.get('Reason') or ''}"))
-    kept = idle.get("KeptUntil") or 0
-    if kept > now_ns():
-        facts.append(("Kept Until", f"{local_time(kept)} (kept {idle.get('Keeps') or 0} times while others waited)"))
+    kept_until = idle.get("KeptUntil") or 0
+    if kept_until > now_ns():
+        facts.append(
+            ("Kept Until", f"{local_time(kept_until)} (kept {idle.get('Keeps') or 0} times while others waited)")
+        )
     return facts
 
 

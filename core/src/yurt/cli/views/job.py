@@ -21,7 +21,7 @@ SUMMARY = ("Queued", "Starting", "Running", "Failed", "Complete", "Lost", "Unkno
 def job_type(job: Json) -> str:
     """The type with its kind: `batch/periodic`."""
     kinds = [("/periodic", job.get("Periodic")), ("/parameterized", job.get("ParameterizedJob"))]
-    return str(job["Type"]) + "".join(word for word, given in kinds if given)
+    return str(job["Type"]) + "".join(word for word, block in kinds if block)
 
 
 def job_status(job: Json) -> str:

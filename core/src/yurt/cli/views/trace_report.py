@@ -60,13 +60,13 @@ def parse_check(text: str) -> FigureLimit:
     from yurt.queue.played_trace import ALL, NO_UNITS, SIZE_CLASSES
 
     found = _CHECK.fullmatch(text.strip())
-    known = (*WAIT_FIGURES, *OTHER_FIGURES)
+    names = (*WAIT_FIGURES, *OTHER_FIGURES)
     if found is None:
         raise UsageError(f'-check {text}: write FIGURE OPERATOR LIMIT, for example "p95_wait <= 4h" or "jain >= 0.6"')
     figure, size, operator, number, unit = found.groups()
-    if figure not in known:
+    if figure not in names:
         raise UsageError(
-            f'-check {text}: there is no figure "{figure}"{did_you_mean(figure, known)}; they are {", ".join(known)}'
+            f'-check {text}: there is no figure "{figure}"{did_you_mean(figure, names)}; they are {", ".join(names)}'
         )
     sizes = (ALL, NO_UNITS, *(name for name, _, _ in SIZE_CLASSES))
     if size and (figure not in WAIT_FIGURES or size not in sizes):
@@ -216,9 +216,9 @@ def _show_rest(screen: Screen, report: Json) -> None:
 
 
 def _pool(report: Json) -> str:
-    kept = report["KeptByServices"]
+    reserved = report["KeptByServices"]
     shown = f"{report['Capacity']} {_plural(report['Unit'])}"
-    return f"{shown} for jobs; services and system jobs keep {kept} more" if kept else shown
+    return f"{shown} for jobs; services and system jobs keep {reserved} more" if reserved else shown
 
 
 def _shapes(report: Json) -> list[tuple[str, str]]:

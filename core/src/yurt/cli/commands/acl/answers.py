@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 
 from yurt.api.uuids import uuid_prefix
-from yurt.cli.api.lookup import UUID_CHARACTERS, asked_prefix, check_prefix
+from yurt.cli.api.lookup import UUID_CHARACTERS, check_prefix, even_prefix
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.json_object import Json
@@ -63,18 +63,18 @@ def _with_remedy(text: str) -> str:
     return f"{text}; {NAME_RULE}" if text.startswith("invalid name ") else text
 
 
-def whole_id(call: Invocation, given: str, path: str, thing: str, *, key: str = "ID") -> str:
-    """The id itself, or the only one in the list at `path` that begins so; a whole id needs no right to list."""
-    given = uuid_prefix(given)
-    if len(given) == UUID_LENGTH:
-        return given
-    check_prefix(given)
-    known: list[Json] = []
-    if UUID_CHARACTERS.issuperset(given):
-        known = call.api.get(path, {"prefix": asked_prefix(given)}) or []
-    found = [each[key] for each in known if each[key].startswith(given)]
+def whole_id(call: Invocation, prefix: str, path: str, thing: str, *, key: str = "ID") -> str:
+    """The only id in the list at `path` with this prefix; a complete id is returned without a request."""
+    prefix = uuid_prefix(prefix)
+    if len(prefix) == UUID_LENGTH:
+        return prefix
+    check_prefix(prefix)
+    stubs: list[Json] = []
+    if UUID_CHARACTERS.issuperset(prefix):
+        stubs = call.api.get(path, {"prefix": even_prefix(prefix)}) or []
+    found = [each[key] for each in stubs if each[key].startswith(prefix)]
     if not found:
-        raise CliError(f'No {thing}(s) with prefix or id "{given}" found')
+        raise CliError(f'No {thing}(s) with prefix or id "{prefix}" found')
     if len(found) > 1:
         raise CliError(f"Prefix matched multiple {thing}s: {', '.join(found)}")
     return str(found[0])
@@ -87,12 +87,12 @@ def go_time(text: str | None) -> str:
     return f"{text.removesuffix('Z').replace('T', ' ')} +0000 UTC"
 
 
-def duration_flag(flag: str, given: str) -> str:
+def duration_flag(flag: str, value: str) -> str:
     """The flag's text, which is a duration; raises UsageError."""
     from yurt.cli.terminal.text import parse_duration
 
     try:
-        parse_duration(given)
+        parse_duration(value)
     except ValueError as error:
         raise UsageError(f"-{flag}: {error}") from None
-    return given
+    return value

@@ -31,29 +31,29 @@ def create_method(call: Invocation) -> int:
     missing = [flag for flag in REQUIRED if not call.flags.text(flag)]
     if missing:
         raise UsageError(f"A login method needs {', '.join(f'-{flag}' for flag in missing)}")
-    method = {"Name": call.flags.text("name"), "Default": call.flags.is_on("default"), **_given(call)}
+    method = {"Name": call.flags.text("name"), "Default": call.flags.is_on("default"), **_flag_fields(call)}
     made: Json = call.api.put("/v1/acl/auth-method", method)
     return show_data(call, made) if is_data else _show(call, made)
 
 
-def _given(call: Invocation) -> Json:
+def _flag_fields(call: Invocation) -> Json:
     """The fields that flags set."""
-    given: Json = {key: call.flags.text(flag) for flag, key in KEYS.items() if call.flags.is_given(flag)}
-    if "MaxTokenTTL" in given:
-        duration_flag("max-token-ttl", given["MaxTokenTTL"])
+    fields: Json = {key: call.flags.text(flag) for flag, key in KEYS.items() if call.flags.is_given(flag)}
+    if "MaxTokenTTL" in fields:
+        duration_flag("max-token-ttl", fields["MaxTokenTTL"])
     if call.flags.is_given("config"):
-        given["Config"] = _config(call.flags.text("config"))
-    return given
+        fields["Config"] = _config(call.flags.text("config"))
+    return fields
 
 
-def _config(given: str) -> Json:
+def _config(source: str) -> Json:
     """The configuration: JSON, a file after `@`, or standard input for `-`."""
     from yurt.cli.files.source import read_text
 
-    is_file = given.startswith("@") or given == "-"
-    where = given.removeprefix("@") if is_file else "-config"
+    is_file = source.startswith("@") or source == "-"
+    where = source.removeprefix("@") if is_file else "-config"
     try:
-        config = json.loads(read_text(where) if is_file else given)
+        config = json.loads(read_text(where) if is_file else source)
     except ValueError as error:
         raise CliError(f"{where}: not valid JSON: {error}") from None
     if not isinstance(config, dict):
@@ -68,13 +68,13 @@ def update_method(call: Invocation) -> int:
     Only that is sent: the servers keep the rest, the configuration's secrets among it, which they do not show.
     """
     is_data = wants_data(call)
-    given = _given(call)
-    if not given and not call.flags.is_given("default"):
+    fields = _flag_fields(call)
+    if not fields and not call.flags.is_given("default"):
         raise UsageError("Please provide at least one flag to update the ACL auth method")
     path = api_path("acl", "auth-method", call.args[0])
     stored: Json = call.api.get(path)
     is_default = call.flags.is_on("default") if call.flags.is_given("default") else stored["Default"]
-    changed: Json = call.api.put(path, {"Name": stored["Name"], "Default": is_default, **given})
+    changed: Json = call.api.put(path, {"Name": stored["Name"], "Default": is_default, **fields})
     return show_data(call, changed) if is_data else _show(call, changed)
 
 

@@ -39,15 +39,15 @@ def _whole(call: Invocation) -> Json:
 def update_rule(call: Invocation) -> int:
     """Change what flags name; with -no-merge the flags are the whole rule."""
     is_data = wants_data(call)
-    given = {key: call.flags.text(flag) for flag, key in KEYS.items() if call.flags.is_given(flag)}
+    fields = {key: call.flags.text(flag) for flag, key in KEYS.items() if call.flags.is_given(flag)}
     is_whole = call.flags.is_on("no-merge")
-    if not given and not is_whole:
+    if not fields and not is_whole:
         raise UsageError("Please provide at least one flag to update the ACL binding rule")
     if is_whole:
-        given = _whole(call)
+        fields = _whole(call)
     path = api_path("acl", "binding-rule", _rule_id(call))
     # The method of a rule never changes, so the stored one is sent in both cases.
-    changed: Json = call.api.put(path, {**call.api.get(path), **given})
+    changed: Json = call.api.put(path, {**call.api.get(path), **fields})
     return show_data(call, changed) if is_data else _show(call, changed)
 
 

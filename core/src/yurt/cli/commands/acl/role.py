@@ -50,9 +50,9 @@ def update_role(call: Invocation) -> int:
 
 def _merged(call: Invocation, role: Json) -> Json:
     flags = call.flags
-    texts_given = {key: flags.text(key.lower()) for key in ("Name", "Description") if flags.is_given(key.lower())}
-    known = [link["Name"] for link in role.get("Policies") or ()]
-    return {**role, **texts_given, "Policies": _links(list(dict.fromkeys([*known, *flags.texts("policy")])))}
+    changes = {key: flags.text(key.lower()) for key in ("Name", "Description") if flags.is_given(key.lower())}
+    policies = [link["Name"] for link in role.get("Policies") or ()]
+    return {**role, **changes, "Policies": _links(list(dict.fromkeys([*policies, *flags.texts("policy")])))}
 
 
 def _role_id(call: Invocation) -> str:

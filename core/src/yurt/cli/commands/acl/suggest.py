@@ -28,15 +28,15 @@ def run(call: Invocation) -> int:
         raise UsageError("-from-audit=<file> is required: an audit log, or - for standard input")
     lines = _read(path)
     accessor_id = _accessor(call.flags.text("accessor").lower(), lines)
-    asked = needs_of(lines, accessor_id, with_refused=call.flags.is_on("refused"))
-    found = suggest(Requirement(*each) for each in asked.needs)
-    problems = _problems(found, asked)
+    needs = needs_of(lines, accessor_id, with_refused=call.flags.is_on("refused"))
+    found = suggest(Requirement(*each) for each in needs.needs)
+    problems = _problems(found, needs)
     if call.flags.is_on("json"):
         call.screen.json(
-            {"AccessorID": accessor_id, "Requests": asked.requests, "Policy": found.text, "Problems": problems}
+            {"AccessorID": accessor_id, "Requests": needs.requests, "Policy": found.text, "Problems": problems}
         )
     else:
-        call.screen.line(f"# {asked.requests} requests of {accessor_id}")
+        call.screen.line(f"# {needs.requests} requests of {accessor_id}")
         for problem in problems:
             call.screen.line(f"# {problem}")
         if found.text:
@@ -54,31 +54,31 @@ def _read(path: str) -> list[AuditedLine]:
         raise CliError(f"{path}: {error}") from None
 
 
-def _accessor(given: str, lines: list[AuditedLine]) -> str:
-    """The only accessor id that begins so; raises CliError."""
+def _accessor(prefix: str, lines: list[AuditedLine]) -> str:
+    """The only accessor id with this prefix; raises CliError."""
     from yurt.audit.reading import callers
 
     counted = callers(lines)
-    known = sorted(each for each in counted if each.startswith(given) and each)
-    if len(known) == 1:
-        return known[0]
-    shown = ", ".join(f"{each} ({counted[each]})" for each in known[:SHOWN_MAX])
-    more = f" and {len(known) - SHOWN_MAX} more" if len(known) > SHOWN_MAX else ""
-    if known:
+    matches = sorted(each for each in counted if each.startswith(prefix) and each)
+    if len(matches) == 1:
+        return matches[0]
+    shown = ", ".join(f"{each} ({counted[each]})" for each in matches[:SHOWN_MAX])
+    more = f" and {len(matches) - SHOWN_MAX} more" if len(matches) > SHOWN_MAX else ""
+    if matches:
         raise CliError(f"Several callers made requests: {shown}{more}; choose one with -accessor")
     raise CliError(
-        f'No request of a caller "{given}" is in the audit log' if given else "No caller is in the audit log"
+        f'No request of a caller "{prefix}" is in the audit log' if prefix else "No caller is in the audit log"
     )
 
 
-def _problems(found: Suggestion, asked: Needs) -> list[str]:
+def _problems(found: Suggestion, needs: Needs) -> list[str]:
     """Requests that the policy does not cover."""
     from yurt.access.needs import describe
 
     problems = [f"no policy can grant this: {describe(each.need)}" for each in found.ungrantable]
-    problems += [f"not covered, because nobody found the object: {each}" for each in asked.unplaced]
-    if asked.omitted:
-        problems.append(f"not covered: {asked.omitted} decisions that the log left out")
+    problems += [f"not covered, because nobody found the object: {each}" for each in needs.unplaced]
+    if needs.omitted:
+        problems.append(f"not covered: {needs.omitted} decisions that the log left out")
     return problems
 
 

@@ -16,12 +16,12 @@ def restart_tasks(call: Invocation) -> int:
     """Restart one task, the running ones, or all; prints nothing on success."""
     from yurt.cli.api.choose import chosen_task
 
-    given = call.flags.text("task") or (call.args[1] if len(call.args) > 1 else "")
+    task_name = call.flags.text("task") or (call.args[1] if len(call.args) > 1 else "")
     is_all = call.flags.is_on("all-tasks")
-    if given and is_all:
+    if task_name and is_all:
         raise UsageError("The -all-tasks option is not allowed when restarting a specific task")
     alloc = find_alloc(call, call.args[0])
-    task = chosen_task(alloc, given) if given else ""
+    task = chosen_task(alloc, task_name) if task_name else ""
     call.api.put(api_path("client", "allocation", alloc["ID"], "restart"), {"TaskName": task, "AllTasks": is_all})
     return 0
 
@@ -33,9 +33,9 @@ def signal_tasks(call: Invocation) -> int:
     name = call.flags.text("s")
     if not name.isdigit() and f"SIG{name.upper().removeprefix('SIG')}" not in signal.Signals.__members__:
         raise UsageError(f'"{name}" is not a signal; use a name such as SIGHUP or SIGUSR1')
-    given = call.flags.text("task") or (call.args[1] if len(call.args) > 1 else "")
+    task_name = call.flags.text("task") or (call.args[1] if len(call.args) > 1 else "")
     alloc = find_alloc(call, call.args[0])
-    task = chosen_task(alloc, given) if given else ""
+    task = chosen_task(alloc, task_name) if task_name else ""
     call.api.put(api_path("client", "allocation", alloc["ID"], "signal"), {"Task": task, "Signal": name})
     return 0
 

@@ -105,7 +105,7 @@ class Follower:
         self._place = place
         self._bounds = bounds
         self._apis = [api]
-        self._gaps = 0
+        self._reopen_count = 0
         self.has_output = False
 
     def run(self) -> bool:
@@ -126,7 +126,7 @@ class Follower:
                 self._print(answer)
                 return
             except Gap:
-                self._gaps += 1
+                self._reopen_count += 1
             except (BrokenOff, Unreachable, ApiError) as failure:
                 error = failure
             answer = self._resumed(error)
@@ -150,10 +150,10 @@ class Follower:
                 data = data[seen:]
             self._place = place_after(self._place, frame)
             if data:
-                self._gaps = 0
+                self._reopen_count = 0
                 self.has_output = True
                 write_out(data)
-        if not is_checked and self._gaps < REOPEN_MAX and self._source.has_more(self._api, self._place):
+        if not is_checked and self._reopen_count < REOPEN_MAX and self._source.has_more(self._api, self._place):
             raise Gap
 
     def _seen(self, frame: Json) -> int:
@@ -161,7 +161,7 @@ class Follower:
         try:
             return self._source.shown(self._api, self._place, frame)
         except Gap:
-            if self._source.is_removed(self._api, self._place) or self._gaps >= REOPEN_MAX:
+            if self._source.is_removed(self._api, self._place) or self._reopen_count >= REOPEN_MAX:
                 _say("Some of the output written meanwhile may be missing: the file was removed.")
                 return 0
             raise
@@ -177,7 +177,7 @@ class Follower:
             first += 1
         turns = [*self._apis[first:], *self._apis[:first]]
         while True:
-            found = self._asked_in_turn(turns)
+            found = self._first_stream(turns)
             if not isinstance(found, YurtError):
                 if error is not None:
                     _say(f"Following again, through {self._api.connection.address}.")
@@ -188,7 +188,7 @@ class Follower:
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, PAUSE_MAX_S)
 
-    def _asked_in_turn(self, turns: list[ApiClient]) -> Iterator[Json] | YurtError:
+    def _first_stream(self, turns: list[ApiClient]) -> Iterator[Json] | YurtError:
         """The stream of the first agent that sends one, or the last failure; raises permanent errors."""
         failure: YurtError = BrokenOff("Nobody is known")
         for api in turns:
@@ -237,10 +237,10 @@ def other_servers(api: ApiClient) -> list[ApiClient]:
     region = api.connection.region or members.get("ServerRegion")
     rows = [each for each in members.get("Members") or () if each["Status"] != "left"]
     tags: list[Json] = [each.get("Tags") or {} for each in rows]
-    known = [each.get("http_addr") or "" for each in tags if each.get("region") == region]
+    addresses = [each.get("http_addr") or "" for each in tags if each.get("region") == region]
     is_near = (here.hostname or "").startswith(LOOPBACK)
     return [
         ApiClient(api.connection._replace(address=f"{here.scheme}://{other}"))
-        for other in known[:SERVERS_MAX]
+        for other in addresses[:SERVERS_MAX]
         if other and other != here.netloc and (is_near or not other.strip("[").startswith(LOOPBACK))
     ]

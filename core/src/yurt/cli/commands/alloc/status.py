@@ -361,11 +361,11 @@ def _show_task(call: Invocation, alloc: Json, name: str, stats: Json) -> None:
 
 
 def _show_resources(call: Invocation, alloc: Json, name: str, stats: Json) -> None:
-    given = (((alloc.get("AllocatedResources") or {}).get("Tasks")) or {}).get(name) or {}
-    if not given:
+    allocated = (((alloc.get("AllocatedResources") or {}).get("Tasks")) or {}).get(name) or {}
+    if not allocated:
         return
     usage = ((stats.get("Tasks") or {}).get(name) or {}).get("ResourceUsage") or {}
-    cpu, memory = given.get("Cpu") or {}, given.get("Memory") or {}
+    cpu, memory = allocated.get("Cpu") or {}, allocated.get("Memory") or {}
     used_cpu = round((usage.get("CpuStats") or {}).get("TotalTicks") or 0)
     memory_stats = usage.get("MemoryStats") or {}
     used_memory = bytes_text(memory_stats.get("Usage") or memory_stats.get("RSS") or 0)

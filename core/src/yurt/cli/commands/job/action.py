@@ -61,8 +61,8 @@ def chosen_place(actions: list[Json], name: str, group: str, task: str) -> tuple
     if found:
         places = "".join(f"\n  * -group={of_group} -task={of_task}" for of_group, of_task in found)
         raise CliError(f'Several tasks have the action "{name}"; say which:{places}')
-    known = ", ".join(sorted({each["Name"] for each in fitting}))
-    raise CliError(f'There is no action "{name}"; ' + (f"there are: {known}" if known else "the tasks declare none"))
+    names = ", ".join(sorted({each["Name"] for each in fitting}))
+    raise CliError(f'There is no action "{name}"; ' + (f"there are: {names}" if names else "the tasks declare none"))
 
 
 COMMANDS = (

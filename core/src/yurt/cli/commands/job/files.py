@@ -199,8 +199,8 @@ def version_of(call: Invocation, stub: Json, requested: str) -> Json:
         tag = (job.get("VersionTag") or {}).get("Name")
         if str(job.get("Version") or 0) == requested or tag == requested:
             return job
-    known = ", ".join(str(job.get("Version") or 0) for job in versions)
-    raise CliError(f'The job "{stub["ID"]}" has no version "{requested}"; it has {known}')
+    numbers = ", ".join(str(job.get("Version") or 0) for job in versions)
+    raise CliError(f'The job "{stub["ID"]}" has no version "{requested}"; it has {numbers}')
 
 
 def _print_source(call: Invocation, job: Json) -> None:

@@ -21,7 +21,7 @@ from yurt.cli.files.jobfile import (
 )
 from yurt.cli.flags import Flags, switch, text, without_effect
 from yurt.cli.json_object import Json
-from yurt.cli.terminal.data import BOTH_GIVEN, parsed, rendered, show_data, wants_data
+from yurt.cli.terminal.data import FORMAT_CONFLICT, parsed, rendered, show_data, wants_data
 from yurt.cli.terminal.text import go_duration, local_time, now_ns, parse_time, sentence, two_units
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def plan_job(call: Invocation) -> int:
     """Show what `job run` would do; 0 nothing, 1 allocations start or stop, 255 on errors."""
     template = call.flags.text("t")
     if template and call.flags.is_on("json-output"):
-        raise CliError(BOTH_GIVEN)
+        raise CliError(FORMAT_CONFLICT)
     if template:
         parsed(template)
     variable_settings(call.flags.texts("var"))
@@ -268,10 +268,10 @@ def _of_file(call: Invocation, path: str) -> Json:
     variable_settings(call.flags.texts("var"))
     file = read_job(_as_file_call(call), path)
     query = {"namespace": file.job.get("Namespace"), "region": file.job.get("Region")}
-    return _asked(call, file, query)
+    return _explanation(call, file, query)
 
 
-def _asked(call: Invocation, file: JobFile, query: Json) -> Json:
+def _explanation(call: Invocation, file: JobFile, query: Json) -> Json:
     from yurt.cli.views.explanations import WHY_NOT
 
     try:

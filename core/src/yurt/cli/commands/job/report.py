@@ -76,20 +76,20 @@ def end_cells(row: Json) -> list[str]:
     ]
 
 
-def since_of(given: str) -> int:
+def since_of(value: str) -> int:
     """Unix seconds of a date, or of a time before now: "2026-11-01", "30d", "12h"; 0 for all that is kept."""
-    if not given:
+    if not value:
         return 0
     try:
-        return round(datetime.datetime.fromisoformat(given).replace(tzinfo=datetime.UTC).timestamp())
+        return round(datetime.datetime.fromisoformat(value).replace(tzinfo=datetime.UTC).timestamp())
     except ValueError:
         pass
     try:
-        days = given.removesuffix("d")
-        span = float(days) * DAY_S * SECOND if days != given else parse_duration(given)
+        days = value.removesuffix("d")
+        span = float(days) * DAY_S * SECOND if days != value else parse_duration(value)
     except ValueError:
         text_of = "give a date such as 2026-11-01, or a time before now such as 30d or 12h"
-        raise UsageError(f"-since={given} is not a time; {text_of}") from None
+        raise UsageError(f"-since={value} is not a time; {text_of}") from None
     return max(0, round((now_ns() - span) / SECOND))
 
 

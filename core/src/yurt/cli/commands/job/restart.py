@@ -56,11 +56,13 @@ def _check_names(call: Invocation, job: Json) -> None:
     if not groups and not tasks:
         return
     whole: Json = call.api.get(api_path("job", job["ID"]), {"namespace": job.get("Namespace")})
-    known = {group["Name"]: {task["Name"] for task in group.get("Tasks") or ()} for group in whole["TaskGroups"]}
+    tasks_by_group = {
+        group["Name"]: {task["Name"] for task in group.get("Tasks") or ()} for group in whole["TaskGroups"]
+    }
     for group in groups:
-        if group not in known:
-            raise CliError(f'The job "{job["ID"]}" has no group "{group}"{did_you_mean(group, known)}')
-    found = {name for group, names in known.items() if not groups or group in groups for name in names}
+        if group not in tasks_by_group:
+            raise CliError(f'The job "{job["ID"]}" has no group "{group}"{did_you_mean(group, tasks_by_group)}')
+    found = {name for group, names in tasks_by_group.items() if not groups or group in groups for name in names}
     for task in tasks:
         if task not in found:
             raise CliError(f'The job "{job["ID"]}" has no task "{task}"{did_you_mean(task, found)}')

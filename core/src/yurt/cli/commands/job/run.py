@@ -204,15 +204,15 @@ def dispatch_job(call: Invocation) -> int:
     return _wait(call, answer["DispatchedJobID"], job.get("Namespace")) if flags.is_on("wait") and not code else code
 
 
-def _payload(given: list[str]) -> bytes:
+def _payload(arguments: list[str]) -> bytes:
     from pathlib import Path
 
-    if not given:
+    if not arguments:
         return b""
     try:
-        data = sys.stdin.buffer.read(PAYLOAD_BYTES_MAX + 1) if given[0] == "-" else Path(given[0]).read_bytes()
+        data = sys.stdin.buffer.read(PAYLOAD_BYTES_MAX + 1) if arguments[0] == "-" else Path(arguments[0]).read_bytes()
     except OSError as error:
-        raise CliError(f"{given[0]}: cannot be read: {error.strerror}") from None
+        raise CliError(f"{arguments[0]}: cannot be read: {error.strerror}") from None
     if len(data) > PAYLOAD_BYTES_MAX:
         raise CliError(f"The payload is larger than {PAYLOAD_BYTES_MAX} bytes; pass a reference to it instead")
     return data

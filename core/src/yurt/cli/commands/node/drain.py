@@ -20,10 +20,10 @@ def drain_node(call: Invocation) -> int:
     from yurt.cli.api.choose import chosen_node
 
     flags = call.flags
-    asked = [flags.is_on(name) for name in ("enable", "disable", "monitor")]
+    modes = [flags.is_on(name) for name in ("enable", "disable", "monitor")]
     if flags.is_on("enable") and flags.is_on("disable"):
         raise UsageError("-enable and -disable contradict each other; leave out one of both")
-    if sum(asked) == 0:
+    if sum(modes) == 0:
         raise UsageError("Either the '-enable', '-disable' or '-monitor' flag must be set")
     node = chosen_node(call)
     if flags.is_on("disable"):

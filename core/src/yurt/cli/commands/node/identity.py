@@ -39,13 +39,13 @@ def renew_identity(call: Invocation) -> int:
 def create_intro_token(call: Invocation) -> int:
     """Create a token, and print how to use it."""
     flags = call.flags
-    asked = {
+    body = {
         "TTL": _nanoseconds(flags.text("ttl") or "0"),
         "NodeName": flags.text("node-name"),
         "NodePool": flags.text("node-pool"),
     }
     is_data = wants_data(call)
-    made = call.api.put("/v1/acl/identity/client-introduction-token", asked)
+    made = call.api.put("/v1/acl/identity/client-introduction-token", body)
     if is_data:
         return show_data(call, made)
     call.screen.line("Successfully generated client introduction token:\n")
@@ -53,9 +53,9 @@ def create_intro_token(call: Invocation) -> int:
     return 0
 
 
-def _nanoseconds(given: str) -> int:
+def _nanoseconds(duration: str) -> int:
     try:
-        return parse_duration(given)
+        return parse_duration(duration)
     except ValueError as error:
         raise UsageError(f"-ttl: {error}") from None
 

@@ -213,11 +213,11 @@ def _show_resources(call: Invocation, node: Json, allocs: list[Json], host: Json
     live = [alloc for alloc in allocs if alloc["ClientStatus"] in ("running", "pending", "unknown")]
     cpu = memory = disk = 0
     for alloc in live:
-        given = alloc.get("AllocatedResources") or {}
-        for task in (given.get("Tasks") or {}).values():
+        allocated = alloc.get("AllocatedResources") or {}
+        for task in (allocated.get("Tasks") or {}).values():
             cpu += (task.get("Cpu") or {}).get("CpuShares") or 0
             memory += (task.get("Memory") or {}).get("MemoryMB") or 0
-        disk += (given.get("Shared") or {}).get("DiskMB") or 0
+        disk += (allocated.get("Shared") or {}).get("DiskMB") or 0
     call.screen.title("Allocated Resources")
     row = [
         f"{cpu}/{offered('Cpu', 'CpuShares')} MHz",
@@ -248,8 +248,8 @@ def _show_host_use(call: Invocation, node: Json, host: Json) -> None:
             for each in host.get("CPU") or ()
         ]
         call.screen.table("CPU|User|System|Idle", rows)
-        taken = local_time(host.get("Timestamp") or 0)
-        call.screen.line(f"\nTaken {ago(host.get('Timestamp') or 0)} ({taken})")
+        time_text = local_time(host.get("Timestamp") or 0)
+        call.screen.line(f"\nTaken {ago(host.get('Timestamp') or 0)} ({time_text})")
 
 
 COMMANDS = (

@@ -52,10 +52,10 @@ def _body() -> bytes:
     return sys.stdin.buffer.read() if is_input else b""
 
 
-def _header(given: str) -> tuple[str, str]:
-    name, colon, value = given.partition(":")
+def _header(line: str) -> tuple[str, str]:
+    name, colon, value = line.partition(":")
     if not colon:
-        raise UsageError(f'-H needs "Name: value", not "{given}"')
+        raise UsageError(f'-H needs "Name: value", not "{line}"')
     return name.strip(), value.strip()
 
 

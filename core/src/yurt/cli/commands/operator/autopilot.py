@@ -80,18 +80,18 @@ def set_config(call: Invocation) -> int:
     return 0
 
 
-def _whole(name: str, given: str) -> int:
-    if not given.isdigit():
-        raise UsageError(f'-{name} needs a whole number, not "{given}"')
-    return int(given)
+def _whole(name: str, value: str) -> int:
+    if not value.isdigit():
+        raise UsageError(f'-{name} needs a whole number, not "{value}"')
+    return int(value)
 
 
-def _duration(name: str, given: str) -> str:
+def _duration(name: str, value: str) -> str:
     try:
-        parse_duration(given)
+        parse_duration(value)
     except ValueError:
-        raise UsageError(f'-{name} needs a duration such as 10s, not "{given}"') from None
-    return given
+        raise UsageError(f'-{name} needs a duration such as 10s, not "{value}"') from None
+    return value
 
 
 def show_health(call: Invocation) -> int:

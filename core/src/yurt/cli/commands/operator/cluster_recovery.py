@@ -38,8 +38,8 @@ def recover_cluster(call: Invocation, folder: Path) -> int:
             "FILE, begin a new cluster, and restore the file there"
         )
     try:
-        known, found = asyncio.run(_recover(folder))
-        _print(call.screen, folder, known, found)
+        last_index, found = asyncio.run(_recover(folder))
+        _print(call.screen, folder, last_index, found)
         if output:
             write_snapshot(found.state, Path(output))
     except (YurtError, OSError) as error:
@@ -100,18 +100,18 @@ async def _replay(folder: ServerFolder, reader: EntryReader, damage: str) -> Rec
     return RecoveredState(apply(state, DropStagedPlans(), index=state.index + 1).state, begin, end, damage)
 
 
-def _print(screen: Screen, folder: Path, known: int | None, found: RecoveredState) -> None:
+def _print(screen: Screen, folder: Path, last_index: int | None, found: RecoveredState) -> None:
     sound = found.state.index - 1
     screen.line(f"path:           {folder}")
     screen.line(f"damage:         {found.damage or 'none that is known'}")
-    screen.line(f"known:          {'unknown' if known is None else known}")
+    screen.line(f"known:          {'unknown' if last_index is None else last_index}")
     screen.line(f"snapshot index: {found.snapshot_index}")
     screen.line(f"log ends at:    {found.log_end}")
     screen.line(f"sound up to:    {sound}")
-    screen.line(f"given up:       {_given_up(known, sound)}")
+    screen.line(f"given up:       {_loss_text(last_index, sound)}")
 
 
-def _given_up(known: int | None, sound: int) -> str:
-    if known is not None and known > sound:
-        return f"{known - sound} commands that this server knew, {sound + 1} to {known}, and what followed"
+def _loss_text(last_index: int | None, sound: int) -> str:
+    if last_index is not None and last_index > sound:
+        return f"{last_index - sound} commands that this server knew, {sound + 1} to {last_index}, and what followed"
     return f"what followed index {sound}, if anything: another server that is left may have more, try each of them"

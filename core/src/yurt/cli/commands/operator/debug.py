@@ -220,9 +220,9 @@ class Capture:
         return bytes(found)
 
     def _text(self, target: DebugTarget, profile: str, query: dict[str, str], *, name: str = "") -> None:
-        asked: Query = {**target.query, **query}
+        merged: Query = {**target.query, **query}
         api, path = self._call.api, f"/v1/agent/pprof/{profile}"
-        self._bundle.take(f"{target.folder}/{name or profile}.txt", lambda: b"".join(api.stream(path, asked)))
+        self._bundle.take(f"{target.folder}/{name or profile}.txt", lambda: b"".join(api.stream(path, merged)))
 
     def _log(self, target: DebugTarget) -> None:
         """The log of an agent until the time is over, on a separate connection."""
@@ -300,13 +300,13 @@ def _write(call: Invocation, path: Path, name: str, fill: Callable[[Bundle], Non
 
 
 def _seconds(call: Invocation, flag: str) -> float:
-    given = call.flags.text(flag)
+    value = call.flags.text(flag)
     try:
-        found = parse_duration(given) / SECOND
+        found = parse_duration(value) / SECOND
     except ValueError:
         found = -1.0
     if found <= 0:
-        raise UsageError(f'-{flag} must be a duration such as 30s, not "{given}"')
+        raise UsageError(f'-{flag} must be a duration such as 30s, not "{value}"')
     return found
 
 

@@ -184,7 +184,7 @@ def _recover(log: DamagedLog, screen: Screen, *, is_accepted: bool) -> int:
     screen.line(f"acknowledged:   {'unknown' if log.acknowledged is None else log.acknowledged}")
     screen.line(f"snapshot index: {snapshot_index}")
     screen.line(f"sound up to:    {state.index}")
-    screen.line(f"given up:       {_given_up(log.acknowledged, state.index)}")
+    screen.line(f"given up:       {_loss_text(log.acknowledged, state.index)}")
     if not is_accepted:
         screen.line("Nothing was changed. Copy the folder first, then give these commands up with -accept-loss.")
         return 1
@@ -201,7 +201,7 @@ def _save(log: DamagedLog, screen: Screen, output: Path) -> int:
     return 0
 
 
-def _given_up(acknowledged: int | None, sound: int) -> str:
+def _loss_text(acknowledged: int | None, sound: int) -> str:
     if acknowledged is None:
         return f"commands acknowledged after index {sound}, if any"
     if acknowledged <= sound:

@@ -82,10 +82,10 @@ def set_config(call: Invocation) -> int:
     return 0
 
 
-def _whole(name: str, given: str) -> int:
-    if not given.isdigit():
-        raise UsageError(f'-{name} needs a whole number, not "{given}"')
-    return int(given)
+def _whole(name: str, value: str) -> int:
+    if not value.isdigit():
+        raise UsageError(f'-{name} needs a whole number, not "{value}"')
+    return int(value)
 
 
 COMMANDS = (

@@ -130,11 +130,11 @@ def _spec(call: Invocation) -> Json:
     return spec
 
 
-def _value(given: str) -> str:
+def _value(value: str) -> str:
     """A value as given, or of a file (`@name`) or standard input (`-`); `\\@` begins a value with an at sign."""
-    if given == "-" or given.startswith("@"):
-        return read_text(given.removeprefix("@"))
-    return given[1:] if given.startswith(("\\@", "\\-")) else given
+    if value == "-" or value.startswith("@"):
+        return read_text(value.removeprefix("@"))
+    return value[1:] if value.startswith(("\\@", "\\-")) else value
 
 
 def list_variables(call: Invocation) -> int:

@@ -59,12 +59,12 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def _duration(call: Invocation, flag: str) -> str:
-    given = call.flags.text(flag)
+    value = call.flags.text(flag)
     try:
-        parse_duration(given)
+        parse_duration(value)
     except ValueError:
-        raise UsageError(f'Invalid value "{given}" for -{flag}: a duration such as 15s is needed') from None
-    return given
+        raise UsageError(f'Invalid value "{value}" for -{flag}: a duration such as 15s is needed') from None
+    return value
 
 
 def _acquire(call: Invocation, path: str, lock: Json) -> Json:

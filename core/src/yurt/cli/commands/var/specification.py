@@ -40,9 +40,9 @@ def _from_json(name: str, source: str) -> Json:
         raise CliError(f"{name}: not valid JSON: {error}; is it HCL? Then say -in=hcl") from None
     if not isinstance(data, dict):
         raise CliError(f'{name}: a variable is an object with "Path" and "Items"')
-    known = {field.lower(): field for field in _FIELDS.values()}
-    spec = {known[key.lower()]: value for key, value in data.items() if key.lower() in known}
-    strange = next((key for key in data if key.lower() not in known), None)
+    fields = {field.lower(): field for field in _FIELDS.values()}
+    spec = {fields[key.lower()]: value for key, value in data.items() if key.lower() in fields}
+    strange = next((key for key in data if key.lower() not in fields), None)
     if strange is not None:
         raise CliError(f'{name}: unknown key "{strange}"{did_you_mean(strange, _FIELDS.values())}')
     return _checked(name, spec)

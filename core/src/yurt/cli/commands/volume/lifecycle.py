@@ -7,7 +7,7 @@ import time
 from yurt.cli.api.lookup import api_path, find_node
 from yurt.cli.commands.volume.lookup import find_csi, find_volume
 from yurt.cli.commands.volume.secrets import SECRET, secret_header
-from yurt.cli.commands.volume.specification import CSI, NO_CONTROLLER, asked_volume
+from yurt.cli.commands.volume.specification import CSI, NO_CONTROLLER, requested_volume
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text, without_effect
@@ -18,7 +18,7 @@ STEP_S = 0.2
 
 def create_volume(call: Invocation) -> int:
     """Make the volume of a file and wait until its node offers it."""
-    spec = asked_volume(call)
+    spec = requested_volume(call)
     if spec.kind == CSI:
         raise CliError(NO_CONTROLLER)
     volume = call.api.put("/v1/volume/host/create", {"Volume": spec.fields})["Volume"]
@@ -59,7 +59,7 @@ def _delete_csi(call: Invocation) -> int:
 
 def register_volume(call: Invocation) -> int:
     """Offer a folder that is on a node as a volume, or one that a CSI plugin has in its storage."""
-    spec = asked_volume(call)
+    spec = requested_volume(call)
     if spec.kind == CSI:
         volume_id = str(spec.fields.get("ID") or "")
         if not volume_id:

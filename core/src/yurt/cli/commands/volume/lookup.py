@@ -18,12 +18,12 @@ def find_volume(call: Invocation, prefix: str) -> Json:
 
 
 def find_any(call: Invocation, prefix: str, kind: str) -> tuple[str, Json]:
-    """The type and the stub of the only volume, of that type or of any, whose id or name begins so."""
+    """The type and the stub of the only volume, of that type or of any, with this prefix of its id or name."""
     found = [(each, stub) for each in ([kind] if kind else KINDS) for stub in _stubs(call, each, prefix)]
     exact = [(each, stub) for each, stub in found if prefix in (stub["ID"], stub["Name"])]
     chosen = exact or found
     stub = _only([stub for _, stub in chosen], f'No volume(s) with prefix or ID "{prefix}" found')
-    return next(each for each, known in chosen if known is stub), stub
+    return next(each for each, candidate in chosen if candidate is stub), stub
 
 
 def _stubs(call: Invocation, kind: str, prefix: str) -> list[Json]:

@@ -13,10 +13,10 @@ _HEADER = "X-Nomad-CSI-Secrets"
 def key_values(call: Invocation, flag: str) -> dict[str, str]:
     """The pairs of a repeated flag; raises UsageError, which shows no secret."""
     found = {}
-    for given in call.flags.texts(flag):
-        name, equals, value = given.partition("=")
+    for pair in call.flags.texts(flag):
+        name, equals, value = pair.partition("=")
         if not equals or not name:
-            shown = "key=value" if flag == SECRET.name else f'key=value, not "{given}"'
+            shown = "key=value" if flag == SECRET.name else f'key=value, not "{pair}"'
             raise UsageError(f"-{flag} needs {shown}")
         found[name] = value
     return found

@@ -61,7 +61,7 @@ class VolumeSpec(NamedTuple):
     fields: Json
 
 
-def asked_volume(call: Invocation) -> VolumeSpec:
+def requested_volume(call: Invocation) -> VolumeSpec:
     """The volume of the file that the call names, its node by a prefix."""
     spec = read_spec(call.args[0])
     fields = spec.fields
@@ -103,13 +103,13 @@ def _from_json(name: str, source: str) -> Json:
 
 def _of_api(name: str, data: Json, names: Mapping[str, str]) -> Json:
     """A JSON file has the names of the API, or those of HCL files."""
-    known = {field.lower(): field for field in names.values()}
-    if any(key.lower() not in known for key in data) and all(key in names for key in data):
+    fields = {field.lower(): field for field in names.values()}
+    if any(key.lower() not in fields for key in data) and all(key in names for key in data):
         return _named(name, data, names)
-    strange = next((key for key in data if key.lower() not in known), None)
+    strange = next((key for key in data if key.lower() not in fields), None)
     if strange is not None:
         raise CliError(f'{name}: unknown key "{strange}"{did_you_mean(strange, names.values())}')
-    return {known[key.lower()]: value for key, value in data.items()}
+    return {fields[key.lower()]: value for key, value in data.items()}
 
 
 def _from_hcl(name: str, source: str) -> Json:
@@ -143,8 +143,8 @@ def _named(name: str, body: Mapping[str, Any], names: Mapping[str, str]) -> Json
     for each in _blocks(spec.pop("MountOptions", ())):
         spec["MountOptions"] = _renamed(name, each, _MOUNT_OPTIONS)
     for each in _blocks(spec.pop("RequestedTopologies", ())):
-        asked = _renamed(name, each, _TOPOLOGIES)
-        spec["RequestedTopologies"] = {when: _topologies(name, blocks) for when, blocks in asked.items()}
+        requirements = _renamed(name, each, _TOPOLOGIES)
+        spec["RequestedTopologies"] = {when: _topologies(name, blocks) for when, blocks in requirements.items()}
     return spec
 
 
@@ -179,11 +179,11 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def parse_size(name: str, field: str, given: Any) -> int:
+def parse_size(name: str, field: str, size: Any) -> int:
     """Bytes from a number or a text such as "10GiB"; raises CliError."""
-    if isinstance(given, int | float) and not isinstance(given, bool) and given >= 0:
-        return int(given)
-    match = _SIZE.fullmatch(str(given).strip())
+    if isinstance(size, int | float) and not isinstance(size, bool) and size >= 0:
+        return int(size)
+    match = _SIZE.fullmatch(str(size).strip())
     if match is None or match[2].lower() not in _UNITS:
-        raise CliError(f'{name}: {field}: "{given}" is not a valid size; write a number and a unit, such as "10GiB"')
+        raise CliError(f'{name}: {field}: "{size}" is not a valid size; write a number and a unit, such as "10GiB"')
     return int(float(match[1]) * _UNITS[match[2].lower()])

@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 LIST_MAX: Final = 2_000
 """Rows that are read; a filter shows others."""
-ASKED_MAX: Final = 200
+MEASURED_MAX: Final = 200
 """Number of allocations or nodes measured in one picture: those that booked the most GPUs, then CPU."""
 WORKERS: Final = 8
 ANSWERS_S: Final = 4.0
@@ -62,7 +62,7 @@ class UsageSampler:
         query = {"filter": " and ".join(conditions), "resources": True, "task_states": False, "per_page": LIST_MAX}
         stubs, notes = self._list("/v1/allocations", query)
         stats = self._measured(
-            {stub["ID"]: api_path("client", "allocation", stub["ID"], "stats") for stub in first_asked(stubs)},
+            {stub["ID"]: api_path("client", "allocation", stub["ID"], "stats") for stub in largest_allocations(stubs)},
             of=len(stubs),
             notes=notes,
         )
@@ -75,7 +75,7 @@ class UsageSampler:
         node = self._call.flags.text("node")
         query: dict[str, str | int | bool | None] = {"resources": True, "per_page": LIST_MAX, "prefix": node or None}
         stubs, notes = self._list("/v1/nodes", query)
-        ready = [stub for stub in stubs if stub["Status"] == "ready"][:ASKED_MAX]
+        ready = [stub for stub in stubs if stub["Status"] == "ready"][:MEASURED_MAX]
         paths = {stub["ID"]: f"/v1/client/stats?node_id={stub['ID']}" for stub in ready}
         stats = self._measured(paths, of=len(stubs), notes=notes)
         return [node_row(stub, stats.get(stub["ID"])) for stub in stubs], notes
@@ -87,14 +87,14 @@ class UsageSampler:
 
     def _measured(self, paths: dict[str, str], *, of: int, notes: list[str]) -> dict[str, Json]:
         """The measurements by id that arrived in time; missing ones are noted."""
-        asked: dict[Future[Json | None], str] = {
+        reads: dict[Future[Json | None], str] = {
             self._pool.submit(self._read, path): row_id for row_id, path in paths.items()
         }
         limit = time.monotonic() + ANSWERS_S
-        done, late = wait(asked, timeout=max(0.0, limit - time.monotonic()))
+        done, late = wait(reads, timeout=max(0.0, limit - time.monotonic()))
         for future in late:
             future.cancel()
-        found = {asked[future]: answer for future in done if (answer := future.result()) is not None}
+        found = {reads[future]: answer for future in done if (answer := future.result()) is not None}
         if len(found) < of:
             notes.append(f"measured {len(found)} of {of}, - is unknown")
         return found
@@ -113,11 +113,11 @@ class UsageSampler:
         return answer
 
 
-def first_asked(stubs: Iterable[Json]) -> list[Json]:
+def largest_allocations(stubs: Iterable[Json]) -> list[Json]:
     """The allocations whose measurements are read: those that booked most."""
 
     def weight(stub: Json) -> tuple[float, float, str]:
         cpu, _, gpus, _ = booked(stub.get("AllocatedResources"))
         return (-gpus, -cpu, stub["ID"])
 
-    return sorted(stubs, key=weight)[:ASKED_MAX]
+    return sorted(stubs, key=weight)[:MEASURED_MAX]

@@ -26,7 +26,7 @@ class Choice(NamedTuple):
     view: str = "allocs"
     sort: str = "gpu"
     is_reversed: bool = False
-    is_held: bool = False
+    is_frozen: bool = False
     """The picture stands still."""
     first: int = 0
     """The first row that is shown."""
@@ -89,7 +89,7 @@ def totals(rows: Sequence[UsageRow]) -> str:
     """The first line: what all rows use together."""
     gpus = sum(row.gpus for row in rows)
     busy = [(row.gpu_percent, row.gpus) for row in rows if row.gpu_percent is not None and row.gpus]
-    known = sum(count for _, count in busy)
+    measured = sum(count for _, count in busy)
     cpu = sum(row.cpu_mhz or 0.0 for row in rows)
     memory = sum(row.memory_mb or 0.0 for row in rows)
     parts = [
@@ -98,7 +98,7 @@ def totals(rows: Sequence[UsageRow]) -> str:
         f"memory {mebibytes(round(memory))}",
     ]
     if gpus:
-        percent = f"{sum(percent * count for percent, count in busy) / known:.0f}%" if known else "unknown"
+        percent = f"{sum(percent * count for percent, count in busy) / measured:.0f}%" if measured else "unknown"
         parts.append(f"{gpus:g} GPUs, utilisation {percent}")
         parts.append(f"VRAM {mebibytes(round(sum(row.vram_mb or 0.0 for row in rows)))}")
     return ", ".join(parts)
@@ -112,24 +112,24 @@ def table_lines(sample: Sample, view: str) -> list[str]:
 def frame(sample: Sample, choice: Choice, size: tuple[int, int]) -> list[str]:
     """The lines of a terminal of (columns, rows): no more, and none longer."""
     width, height = max(size[0], 20), max(size[1], 6)
-    state = " (held)" if choice.is_held else ""
+    state = " (held)" if choice.is_frozen else ""
     direction = "ascending" if choice.is_reversed else "descending"
     sort = choice.sort if choice.sort == "name" and not choice.is_reversed else f"{choice.sort}, {direction}"
     lines = [f"yurt top - {sample.clock}{state} - {choice.view} by {sort}", totals(sample.rows)]
     table = table_lines(sample, choice.view)
-    room = height - len(lines) - 3
-    first = scrolled(choice.first, len(sample.rows), room)
-    lines += [table[0], *table[1 + first : 1 + first + room]]
-    shown = min(room, max(0, len(sample.rows) - first))
+    page_rows = height - len(lines) - 3
+    first = scrolled(choice.first, len(sample.rows), page_rows)
+    lines += [table[0], *table[1 + first : 1 + first + page_rows]]
+    shown = min(page_rows, max(0, len(sample.rows) - first))
     below = f"rows {first + 1} to {first + shown} of {len(sample.rows)}" if shown < len(sample.rows) else ""
     lines += [""] * (height - 2 - len(lines))
     lines += ["; ".join(part for part in (below, sample.note) if part), HELP]
     return [line[:width] for line in lines]
 
 
-def scrolled(first: int, count: int, room: int) -> int:
+def scrolled(first: int, count: int, page_rows: int) -> int:
     """The first row that is shown: the last page is full."""
-    return max(0, min(first, count - room))
+    return max(0, min(first, count - page_rows))
 
 
 def pressed(choice: Choice, key: str, *, page: int) -> Choice | None:
@@ -145,4 +145,4 @@ def pressed(choice: Choice, key: str, *, page: int) -> Choice | None:
         return choice._replace(first=max(0, choice.first + moves[key]))
     if key == "r":
         return choice._replace(is_reversed=not choice.is_reversed)
-    return choice._replace(is_held=not choice.is_held) if key == " " else choice
+    return choice._replace(is_frozen=not choice.is_frozen) if key == " " else choice

@@ -77,11 +77,11 @@ SORTS: Final[Mapping[str, Callable[[UsageRow], Any]]] = {
 def ordered(rows: Iterable[UsageRow], by: str, *, is_reversed: bool = False) -> list[UsageRow]:
     """Rows in an order; those without the figure come last, whatever the direction."""
     key = SORTS[by]
-    known, unknown = list[UsageRow](), list[UsageRow]()
+    measured, unknown = list[UsageRow](), list[UsageRow]()
     for row in sorted(rows, key=SORTS["name"]):
-        (unknown if key(row) is None else known).append(row)
-    known.sort(key=key, reverse=(by != "name") != is_reversed)
-    return known + unknown
+        (unknown if key(row) is None else measured).append(row)
+    measured.sort(key=key, reverse=(by != "name") != is_reversed)
+    return measured + unknown
 
 
 def cards_of(device_stats: Iterable[Json] | None) -> CardFigures:
@@ -111,8 +111,8 @@ def number(stat: Json | None, part: str = "Numerator") -> float | None:
 
 def mean(values: Iterable[float]) -> float | None:
     """The mean; None of nothing."""
-    known = list(values)
-    return sum(known) / len(known) if known else None
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else None
 
 
 def booked(resources: Json | None) -> tuple[float, float, float, float]:
@@ -167,8 +167,8 @@ def job_rows(rows: Iterable[UsageRow], job_of: Mapping[str, str]) -> list[UsageR
 
 def _summed(key: tuple[str, str], members: list[UsageRow]) -> UsageRow:
     def total(of: Callable[[UsageRow], float | None]) -> float | None:
-        known = [value for value in map(of, members) if value is not None]
-        return sum(known) if known else None
+        values = [value for value in map(of, members) if value is not None]
+        return sum(values) if values else None
 
     weights = [(row.gpu_percent, max(row.gpus, 0.001)) for row in members if row.gpu_percent is not None]
     parts = sum(weight for _, weight in weights)
