@@ -12,7 +12,7 @@ from yurt.sdk.driver import TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, Invalid, NotFound, RecoverableError
 from yurt.sdk.schema import decode_config
 from yurt.sdk.value import UnixNano, replace, seconds
-from yurt_driver_mock.config import PluginOptions, TaskConfig, command_line, course_of, parse_duration, remaining_s
+from yurt_driver_mock.config import PluginOptions, TaskConfig, behaviour_of, command_line, parse_duration, remaining_s
 from yurt_driver_mock.driver import MockDriver
 
 MakeRequest = Callable[..., TaskRequest]
@@ -68,9 +68,9 @@ def test_what_is_no_duration_is_named_with_its_option(text: str) -> None:
 
 
 def test_the_time_that_is_left_is_what_has_not_passed() -> None:
-    course = course_of(TaskConfig(run_for="10s"))
-    assert remaining_s(course, started_at=UnixNano(0), now=UnixNano(4_000_000_000)) == 6
-    assert remaining_s(course, started_at=UnixNano(0), now=UnixNano(40_000_000_000)) == 0
+    behaviour = behaviour_of(TaskConfig(run_for="10s"))
+    assert remaining_s(behaviour, started_at=UnixNano(0), now=UnixNano(4_000_000_000)) == 6
+    assert remaining_s(behaviour, started_at=UnixNano(0), now=UnixNano(40_000_000_000)) == 0
 
 
 def test_the_command_line_shows_how_long_it_pretends(request_of: MakeRequest) -> None:

@@ -178,8 +178,8 @@ def test_a_link_that_was_put_on_an_images_way_after_it_was_followed_is_refused(t
     (tmp_path / "alloc").mkdir()
     write_disk(tmp_path / "host", boot_sector.waits())
     (tmp_path / "alloc" / "disk").symlink_to(tmp_path / "host")
-    with pytest.raises(RecoverableError, match="changed while it was looked at"):
-        look_at(str(tmp_path / "alloc" / "disk"), ImageSite(str(tmp_path / "alloc"), (), "vm"), asked="disk")
+    with pytest.raises(RecoverableError, match="changed while it was read"):
+        look_at(str(tmp_path / "alloc" / "disk"), ImageSite(str(tmp_path / "alloc"), (), "vm"), shown="disk")
 
 
 def test_another_tasks_secrets_are_no_disk(tmp_path: Path) -> None:
@@ -187,4 +187,4 @@ def test_another_tasks_secrets_are_no_disk(tmp_path: Path) -> None:
     secrets.mkdir(parents=True)
     (secrets / "token").touch()
     with pytest.raises(DriverError, match='private to the task "other"'):
-        look_at(str(secrets / "token"), ImageSite(str(tmp_path), (), "vm"), asked="../other/secrets/token")
+        look_at(str(secrets / "token"), ImageSite(str(tmp_path), (), "vm"), shown="../other/secrets/token")

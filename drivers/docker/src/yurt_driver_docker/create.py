@@ -193,8 +193,8 @@ def privilege_part(request: TaskRequest, site: Site) -> Body:
 def device_part(request: TaskRequest, site: Site) -> Body:
     """Devices from the task's options, and assigned ones in the first form that the engine supports.
 
-    An engine without the Container Device Interface gets GPUs by the runtime that knows them, as Nomad does it; one
-    that has no such runtime either is asked as by `--gpus`.
+    An engine without the Container Device Interface gets GPUs through their runtime, as in Nomad; without that runtime
+    through device requests, as with `--gpus`.
     """
     own = checked_devices(request.config, site.config)
     if request.cdi_devices and site.has_cdi:
@@ -202,8 +202,8 @@ def device_part(request: TaskRequest, site: Site) -> Body:
     if request.engine_devices:
         has_runtime = not site.runtimes or site.config.options.nvidia_runtime in site.runtimes
         return {"Devices": own} if has_runtime else {"Devices": own, "DeviceRequests": engine_requests(request)}
-    given = [device(each.host_path, each.task_path, each.permissions) for each in request.devices]
-    return {"Devices": own + given}
+    assigned = [device(each.host_path, each.task_path, each.permissions) for each in request.devices]
+    return {"Devices": own + assigned}
 
 
 def engine_requests(request: TaskRequest) -> list[Body]:
@@ -228,13 +228,13 @@ def security_option(text: str, read_text: Callable[[str], str]) -> str:
 def log_config(config: TaskConfig, plugin: PluginConfig) -> Body:
     """The task's log driver, or the agent's.
 
-    json-file is kept small, because the client keeps its own files, yet larger than Nomad's 2 MB: what the engine
-    drops before the client has read it, in a flood or while the agent is away, is lost.
+    The json-file log is small, because the client keeps its own files, but larger than Nomad's 2 MB: what the engine
+    rotates away before the client reads it, in a flood or while the agent is down, is lost.
     """
-    given = config.logging
-    kind = (given.type or given.driver) if given else ""
-    if given and (kind or given.config):
-        return {"Type": kind or "json-file", "Config": merged(given.config)}
+    logging = config.logging
+    kind = (logging.type or logging.driver) if logging else ""
+    if logging and (kind or logging.config):
+        return {"Type": kind or "json-file", "Config": merged(logging.config)}
     default = plugin.options.logging
     is_plain = default.type == "json-file" and not default.config
     return {"Type": default.type, "Config": DEFAULT_LOG_OPTIONS if is_plain else dict(default.config)}

@@ -172,8 +172,8 @@ class Images:
     async def _pull(self, name: ImageName, config: TaskConfig, headers: Mapping[str, str]) -> None:
         """Stream one pull to its end."""
         durations = self.config.durations
-        asked = config.image_pull_timeout
-        limit_s = parse_duration(asked, option="image_pull_timeout") if asked else durations.pull_s
+        timeout = config.image_pull_timeout
+        limit_s = parse_duration(timeout, option="image_pull_timeout") if timeout else durations.pull_s
         progress = self._progress[name.text] = PullProgress()
         query = {"fromImage": name.repository, "tag": name.tag}
         try:
@@ -199,13 +199,13 @@ class Images:
     async def _auth_header(self, name: ImageName, config: TaskConfig) -> dict[str, str]:
         """The task's credentials, or those from the agent's configuration."""
         if config.auth and (config.auth.username or config.auth.password):
-            given = config.auth
+            auth = config.auth
             return auth_header(
                 {
-                    "username": given.username,
-                    "password": given.password,
-                    "email": given.email,
-                    "serveraddress": given.server_address or name.registry,
+                    "username": auth.username,
+                    "password": auth.password,
+                    "email": auth.email,
+                    "serveraddress": auth.server_address or name.registry,
                 }
             )
         where = self.config.options.auth

@@ -33,10 +33,14 @@ def binds(request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Ho
     ]
 
 
-def labelled_volume(given: HostMount) -> str:
+def labelled_volume(volume_mount: HostMount) -> str:
     """A volume of the task's group as a bind, which the engine labels for SELinux."""
-    modes = ("ro" if given.is_read_only else "rw", given.selinux_label, PROPAGATION[given.propagation])
-    return f"{given.host_path}:{given.task_path}:{','.join(modes)}"
+    modes = (
+        "ro" if volume_mount.is_read_only else "rw",
+        volume_mount.selinux_label,
+        PROPAGATION[volume_mount.propagation],
+    )
+    return f"{volume_mount.host_path}:{volume_mount.task_path}:{','.join(modes)}"
 
 
 def volume(text: str, request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold) -> str:
@@ -64,46 +68,46 @@ def mounts(request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: H
     return own + [group_volume(each) for each in request.mounts if not each.selinux_label]
 
 
-def group_volume(given: HostMount) -> dict[str, Any]:
+def group_volume(volume_mount: HostMount) -> dict[str, Any]:
     """A volume of the task's group."""
     return {
         "Type": "bind",
-        "Source": given.host_path,
-        "Target": given.task_path,
-        "ReadOnly": given.is_read_only,
-        "BindOptions": {"Propagation": PROPAGATION[given.propagation]},
+        "Source": volume_mount.host_path,
+        "Target": volume_mount.task_path,
+        "ReadOnly": volume_mount.is_read_only,
+        "BindOptions": {"Propagation": PROPAGATION[volume_mount.propagation]},
     }
 
 
 def mount(
-    given: MountOption, request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold
+    option: MountOption, request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold
 ) -> dict[str, Any]:
     """One mount in the engine's form."""
-    if not given.target.startswith("/"):
-        raise DriverError(f'mount: target = "{given.target}" must be an absolute path inside the container')
-    made: dict[str, Any] = {"Type": given.type, "Target": given.target, "ReadOnly": given.readonly}
-    match given.type:
+    if not option.target.startswith("/"):
+        raise DriverError(f'mount: target = "{option.target}" must be an absolute path inside the container')
+    made: dict[str, Any] = {"Type": option.type, "Target": option.target, "ReadOnly": option.readonly}
+    match option.type:
         case "bind":
-            found = host_path(given.source, request.dirs, resolve, is_free=plugin.volumes_enabled, plugin="docker")
-            made["Source"] = hold(found, given.target)
-            if given.bind_options and given.bind_options.propagation:
-                made["BindOptions"] = {"Propagation": given.bind_options.propagation}
+            found = host_path(option.source, request.dirs, resolve, is_free=plugin.volumes_enabled, plugin="docker")
+            made["Source"] = hold(found, option.target)
+            if option.bind_options and option.bind_options.propagation:
+                made["BindOptions"] = {"Propagation": option.bind_options.propagation}
         case "volume":
-            made["Source"] = given.source
-            if given.volume_options:
-                made["VolumeOptions"] = volume_options(given.volume_options, plugin)
+            made["Source"] = option.source
+            if option.volume_options:
+                made["VolumeOptions"] = volume_options(option.volume_options, plugin)
         case "tmpfs":
-            if given.tmpfs_options:
-                made["TmpfsOptions"] = {"SizeBytes": given.tmpfs_options.size, "Mode": given.tmpfs_options.mode}
+            if option.tmpfs_options:
+                made["TmpfsOptions"] = {"SizeBytes": option.tmpfs_options.size, "Mode": option.tmpfs_options.mode}
         case _:
-            raise DriverError(f'mount: type = "{given.type}" must be bind, volume or tmpfs')
+            raise DriverError(f'mount: type = "{option.type}" must be bind, volume or tmpfs')
     return made
 
 
-def volume_options(given: VolumeOptions, plugin: PluginConfig) -> dict[str, Any]:
+def volume_options(options: VolumeOptions, plugin: PluginConfig) -> dict[str, Any]:
     """The options for creating a volume; a volume driver can mount anything, so it needs the right to host paths."""
-    made: dict[str, Any] = {"NoCopy": given.no_copy, "Labels": merged(given.labels)}
-    driver = given.driver_config
+    made: dict[str, Any] = {"NoCopy": options.no_copy, "Labels": merged(options.labels)}
+    driver = options.driver_config
     if driver and (driver.name or driver.options):
         if not plugin.volumes_enabled:
             raise DriverError(f"mount: volume_options.driver_config: volume drivers are off here; {HINT}")

@@ -78,8 +78,8 @@ def network_parts(request: TaskRequest, pause_id: str) -> NetworkParts:
 def endpoint_config(config: TaskConfig) -> dict[str, Any]:
     """Names and addresses in a user-defined network."""
     addresses = {"IPv4Address": config.ipv4_address, "IPv6Address": config.ipv6_address}
-    given = {name: address for name, address in addresses.items() if address}
-    endpoint: dict[str, Any] = {"IPAMConfig": given} if given else {}
+    ipam = {name: address for name, address in addresses.items() if address}
+    endpoint: dict[str, Any] = {"IPAMConfig": ipam} if ipam else {}
     if config.network_aliases:
         endpoint["Aliases"] = config.network_aliases
     return endpoint

@@ -43,7 +43,7 @@ class PauseContainers:
 
     def __init__(self, engine: Engine, calls: DockerCalls, config: PluginConfig, images: Images) -> None:
         self.engine = engine
-        self.acts = calls
+        self.calls = calls
         self.config = config
         self.images = images
 
@@ -65,9 +65,9 @@ class PauseContainers:
         name = pause_name(alloc_id)
         body = pause_body(alloc_id, hostname, image_id, self.config)
         with suppress(Conflict):
-            await self.acts.create(name, body)
-        await self.acts.start(name)
-        pid = int((await self.acts.inspect(name))["State"]["Pid"])
+            await self.calls.create(name, body)
+        await self.calls.start(name)
+        pid = int((await self.calls.inspect(name))["State"]["Pid"])
         if not pid:
             raise DriverError(f'the pause container of allocation {alloc_id} ended at once; look at "{name}"')
         return f"/proc/{pid}/ns/net"
@@ -75,7 +75,7 @@ class PauseContainers:
     async def destroy(self, alloc_id: str) -> None:
         """Remove the container; does nothing for an absent one."""
         try:
-            found = await self.acts.inspect(pause_name(alloc_id))
+            found = await self.calls.inspect(pause_name(alloc_id))
         except NotFound:
             return
-        await self.acts.remove(str(found["Id"]))
+        await self.calls.remove(str(found["Id"]))

@@ -20,14 +20,14 @@ DEVICE_RIGHTS = "rwm"
 def check_modes(config: TaskConfig, options: PluginOptions) -> None:
     """Check that the task may share a namespace with the host or another container; raises DriverError."""
     allowed = options.allowed_modes
-    asked = (
+    checks = (
         ("pid", "pid_mode", config.pid_mode, allowed.pid),
         ("ipc", "ipc_mode", config.ipc_mode, allowed.ipc),
         ("userns", "userns_mode", config.userns_mode, allowed.userns),
         ("uts", "uts_mode", config.uts_mode, allowed.uts),
         ("cgroup", "cgroupns", config.cgroupns, allowed.cgroup),
     )
-    for name, option, mode, modes in asked:
+    for name, option, mode, modes in checks:
         shares = mode == "host" or mode.startswith("container:")
         if shares and not options.allow_privileged and mode not in modes:
             raise DriverError(

@@ -87,10 +87,10 @@ def plugin_config(block: Mapping[str, Any]) -> PluginConfig:
     return config
 
 
-def user_namespace(asked: TaskConfig, config: PluginConfig) -> IdMap | None:
+def user_namespace(task_config: TaskConfig, config: PluginConfig) -> IdMap | None:
     """The user namespace of a task, if it gets one."""
     return id_map(
-        asked.userns_mode,
+        task_config.userns_mode,
         default=config.default_userns_mode,
         allowed=config.allowed_modes.userns,
         first=config.user_namespace.first_host_id,
@@ -116,19 +116,21 @@ def working_folder(config: TaskConfig) -> str:
 
 def container_spec(request: TaskRequest, config: PluginConfig, *, host: tuple[Bind, ...]) -> ContainerSpec:
     """The isolated process of a task, within the agent's permissions."""
-    asked: TaskConfig = request.config
-    base = ContainerSpec.of_task(request, (asked.command, *asked.args), host=host)
+    task_config: TaskConfig = request.config
+    base = ContainerSpec.of_task(request, (task_config.command, *task_config.args), host=host)
     return replace(
         base,
-        process=replace(base.process, user=request.user or DEFAULT_USER, cwd=working_folder(asked)),
-        is_filtered=is_filtered(asked.seccomp, default=config.default_seccomp, allowed=config.allowed_modes.seccomp),
-        id_map=user_namespace(asked, config),
-        rights=capabilities(allowed=config.allow_caps, add=asked.cap_add, drop=asked.cap_drop),
+        process=replace(base.process, user=request.user or DEFAULT_USER, cwd=working_folder(task_config)),
+        is_filtered=is_filtered(
+            task_config.seccomp, default=config.default_seccomp, allowed=config.allowed_modes.seccomp
+        ),
+        id_map=user_namespace(task_config, config),
+        rights=capabilities(allowed=config.allow_caps, add=task_config.cap_add, drop=task_config.cap_drop),
         pid_mode=namespace_mode(
-            asked.pid_mode, option="pid_mode", default=config.default_pid_mode, allowed=config.allowed_modes.pid
+            task_config.pid_mode, option="pid_mode", default=config.default_pid_mode, allowed=config.allowed_modes.pid
         ),
         ipc_mode=namespace_mode(
-            asked.ipc_mode, option="ipc_mode", default=config.default_ipc_mode, allowed=config.allowed_modes.ipc
+            task_config.ipc_mode, option="ipc_mode", default=config.default_ipc_mode, allowed=config.allowed_modes.ipc
         ),
         is_pivoting=not config.no_pivot_root,
     )

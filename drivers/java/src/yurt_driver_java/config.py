@@ -88,10 +88,10 @@ def plugin_config(block: Mapping[str, Any]) -> PluginConfig:
     return config
 
 
-def user_namespace(asked: TaskConfig, config: PluginConfig) -> IdMap | None:
+def user_namespace(task_config: TaskConfig, config: PluginConfig) -> IdMap | None:
     """The user namespace of a task, if it gets one."""
     return id_map(
-        asked.userns_mode,
+        task_config.userns_mode,
         default=config.default_userns_mode,
         allowed=config.allowed_modes.userns,
         first=config.user_namespace.first_host_id,
@@ -139,13 +139,13 @@ def working_folder(config: TaskConfig, default: str) -> str:
 def process_spec(request: TaskRequest, java: str) -> ProcessSpec:
     """A task without isolation; options that require isolation are refused."""
     config: TaskConfig = request.config
-    asked = [
+    refused = [
         name
         for name in ("pid_mode", "ipc_mode", "cap_add", "cap_drop", "userns_mode", "seccomp")
         if getattr(config, name)
     ]
-    if asked:
-        raise DriverError(f"{', '.join(asked)}: java tasks are not isolated on this client; run it as root with runc")
+    if refused:
+        raise DriverError(f"{', '.join(refused)}: java tasks are not isolated on this client; run it as root with runc")
     base = ProcessSpec.of_task(request, command_line(config, java))
     return replace(base, cwd=working_folder(config, base.cwd))
 
@@ -154,23 +154,28 @@ def container_spec(
     request: TaskRequest, config: PluginConfig, *, java: str, host: tuple[Bind, ...], java_home: str
 ) -> ContainerSpec:
     """An isolated task, within the agent's permissions; a Java outside of the host's folders is mounted too."""
-    asked: TaskConfig = request.config
-    base = ContainerSpec.of_task(request, command_line(asked, java), host=host)
+    task_config: TaskConfig = request.config
+    base = ContainerSpec.of_task(request, command_line(task_config, java), host=host)
     is_visible = any(is_below(java_home, each.source) and each.source == each.target for each in host)
     return replace(
         base,
         process=replace(
-            base.process, user=request.user or DEFAULT_USER, cwd=working_folder(asked, base.process.cwd), search=()
+            base.process,
+            user=request.user or DEFAULT_USER,
+            cwd=working_folder(task_config, base.process.cwd),
+            search=(),
         ),
         host=host if is_visible else (*host, Bind(source=java_home, target=java_home)),
-        is_filtered=is_filtered(asked.seccomp, default=config.default_seccomp, allowed=config.allowed_modes.seccomp),
-        id_map=user_namespace(asked, config),
-        rights=capabilities(allowed=config.allow_caps, add=asked.cap_add, drop=asked.cap_drop),
+        is_filtered=is_filtered(
+            task_config.seccomp, default=config.default_seccomp, allowed=config.allowed_modes.seccomp
+        ),
+        id_map=user_namespace(task_config, config),
+        rights=capabilities(allowed=config.allow_caps, add=task_config.cap_add, drop=task_config.cap_drop),
         pid_mode=namespace_mode(
-            asked.pid_mode, option="pid_mode", default=config.default_pid_mode, allowed=config.allowed_modes.pid
+            task_config.pid_mode, option="pid_mode", default=config.default_pid_mode, allowed=config.allowed_modes.pid
         ),
         ipc_mode=namespace_mode(
-            asked.ipc_mode, option="ipc_mode", default=config.default_ipc_mode, allowed=config.allowed_modes.ipc
+            task_config.ipc_mode, option="ipc_mode", default=config.default_ipc_mode, allowed=config.allowed_modes.ipc
         ),
     )
 

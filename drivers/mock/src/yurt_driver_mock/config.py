@@ -1,4 +1,4 @@
-"""The options of mock_driver, and the step from them to a task's course. Pure."""
+"""The options of mock_driver, and the step from them to a task's behaviour. Pure."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ScriptedOutput(Value, rename=None):
     every_s: float = 0.0
 
 
-class Course(Value, rename=None):
+class Behaviour(Value, rename=None):
     """The behaviour of a mock task, decided before its start."""
 
     run_for_s: float = 0.0
@@ -71,7 +71,7 @@ class Course(Value, rename=None):
     signal_error: str = ""
     stdout: ScriptedOutput = ScriptedOutput()
     stderr: ScriptedOutput = ScriptedOutput()
-    exec: Course | None = None
+    exec: Behaviour | None = None
 
 
 def parse_duration(text: str, *, option: str) -> float:
@@ -86,13 +86,13 @@ def parse_duration(text: str, *, option: str) -> float:
     return sum(float(number) * UNITS_S[unit] for number, unit in parts)
 
 
-def course_of(config: CommandConfig) -> Course:
-    """The course of a command; raises Invalid for an invalid duration."""
+def behaviour_of(config: CommandConfig) -> Behaviour:
+    """The behaviour of a command; raises Invalid for an invalid duration."""
     task = config if isinstance(config, TaskConfig) else None
-    return Course(
+    return Behaviour(
         run_for_s=parse_duration(config.run_for, option="run_for"),
         kill_after_s=parse_duration(task.kill_after if task else "", option="kill_after"),
-        exec=course_of(task.exec_command) if task and task.exec_command else None,
+        exec=behaviour_of(task.exec_command) if task and task.exec_command else None,
         end=ExitResult(exit_code=config.exit_code, signal=config.exit_signal, error=config.exit_err_msg),
         signal_error=config.signal_error,
         stdout=ScriptedOutput(
@@ -122,17 +122,17 @@ def whole_output(output: ScriptedOutput) -> bytes:
     return text * min(1 + output.repeat, max(1, ENCODED_OUTPUT_BYTES_MAX // len(text)))
 
 
-def remaining_s(course: Course, *, started_at: UnixNano, now: UnixNano) -> float:
+def remaining_s(behaviour: Behaviour, *, started_at: UnixNano, now: UnixNano) -> float:
     """The remaining duration of a recovered task."""
-    return max(0.0, course.run_for_s - (now - started_at) / NANOSECONDS)
+    return max(0.0, behaviour.run_for_s - (now - started_at) / NANOSECONDS)
 
 
-def encode_course(course: Course) -> Mapping[str, Any]:
-    """The course as the state of a handle."""
-    encoded: Mapping[str, Any] = msgspec.to_builtins(course)
+def encode_behaviour(behaviour: Behaviour) -> Mapping[str, Any]:
+    """The behaviour as the state of a handle."""
+    encoded: Mapping[str, Any] = msgspec.to_builtins(behaviour)
     return encoded
 
 
-def decode_course(state: Mapping[str, Any]) -> Course:
-    """The course in the state of a handle."""
-    return msgspec.convert(state, Course)
+def decode_behaviour(state: Mapping[str, Any]) -> Behaviour:
+    """The behaviour in the state of a handle."""
+    return msgspec.convert(state, Behaviour)

@@ -1,6 +1,6 @@
 """The mock driver (`mock_driver`): simulated tasks, for tests of everything around them.
 
-A task is a course of timed events on the event loop, not a process: it writes the configured texts, and ends when its
+A task is a script of timed events on the event loop, not a process: it writes the configured texts, and ends when its
 time is over or when it is stopped or killed. It does not outlive the agent; `recover_task` starts it again for the
 remaining time in its handle, so that a restarted agent sees a task that continued.
 """
@@ -30,13 +30,13 @@ from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 
 from yurt_driver_mock.config import (
-    Course,
+    Behaviour,
     PluginOptions,
     ScriptedOutput,
     TaskConfig,
-    course_of,
-    decode_course,
-    encode_course,
+    behaviour_of,
+    decode_behaviour,
+    encode_behaviour,
     parse_duration,
     remaining_s,
     whole_output,
@@ -57,9 +57,9 @@ def wall_clock() -> UnixNano:
 class MockTask:
     """A simulated task."""
 
-    def __init__(self, course: Course, *, logs: RotatedFiles) -> None:
+    def __init__(self, behaviour: Behaviour, *, logs: RotatedFiles) -> None:
         loop = asyncio.get_running_loop()
-        self.course = course
+        self.behaviour = behaviour
         self.logs = logs
         self.ended: asyncio.Future[ExitResult] = loop.create_future()
         self.timers: set[asyncio.TimerHandle] = set()
@@ -150,26 +150,28 @@ class MockDriver:
         config: TaskConfig = request.config
         if request.task_id in self._tasks:
             raise DriverError(f"task {request.task_id} runs already; destroy it first")
-        course = course_of(config)
+        behaviour = behaviour_of(config)
         await asyncio.sleep(parse_duration(config.start_block_for, option="start_block_for"))
         if config.start_error:
             raise (RecoverableError if config.start_error_recoverable else DriverError)(config.start_error)
         logs_base = f"{request.dirs.logs_dir}/{request.task_name}" if request.dirs.logs_dir else ""
-        task = self._run(request.task_id, course, RotatedFiles(logs_base, request.logs), run_for_s=course.run_for_s)
-        for name, output in (("stdout", course.stdout), ("stderr", course.stderr)):
+        task = self._run(
+            request.task_id, behaviour, RotatedFiles(logs_base, request.logs), run_for_s=behaviour.run_for_s
+        )
+        for name, output in (("stdout", behaviour.stdout), ("stderr", behaviour.stderr)):
             task.write(name, output, left=output.repeat)
         state = {
-            "course": encode_course(course),
+            "course": encode_behaviour(behaviour),
             "logs_base": logs_base,
             "logs": msgspec.to_builtins(request.logs),
         }
         return TaskHandle(driver=NAME, task_id=request.task_id, started_at=self._clock(), state=state)
 
-    def _run(self, task_id: str, course: Course, logs: RotatedFiles, *, run_for_s: float) -> MockTask:
+    def _run(self, task_id: str, behaviour: Behaviour, logs: RotatedFiles, *, run_for_s: float) -> MockTask:
         """Run a task for a duration."""
-        task = MockTask(course, logs=logs)
+        task = MockTask(behaviour, logs=logs)
         self._tasks[task_id] = task
-        task.later(run_for_s, lambda: self._end(task, course.end))
+        task.later(run_for_s, lambda: self._end(task, behaviour.end))
         return task
 
     def _end(self, task: MockTask, result: ExitResult) -> None:
@@ -177,15 +179,15 @@ class MockDriver:
         task.end(msgspec.structs.replace(result, finished_at=self._clock()))
 
     async def recover_task(self, handle: TaskHandle) -> None:
-        """Continue for the remaining duration; a task without a course in its handle is gone."""
+        """Continue for the remaining duration; a task without a behaviour in its handle is lost."""
         if "course" not in handle.state:
-            raise NotFound(f"task {handle.task_id} cannot be found again: its handle says nothing of what it does")
+            raise NotFound(f"task {handle.task_id} cannot be found again: its handle does not describe its behaviour")
         if handle.task_id in self._tasks:
             return
-        course = decode_course(handle.state["course"])
+        behaviour = decode_behaviour(handle.state["course"])
         logs = RotatedFiles(handle.state.get("logs_base", ""), msgspec.convert(handle.state["logs"], LogRotation))
-        left_s = remaining_s(course, started_at=handle.started_at, now=self._clock())
-        self._run(handle.task_id, course, logs, run_for_s=left_s)
+        left_s = remaining_s(behaviour, started_at=handle.started_at, now=self._clock())
+        self._run(handle.task_id, behaviour, logs, run_for_s=left_s)
 
     def _task(self, task_id: str) -> MockTask:
         try:
@@ -200,8 +202,8 @@ class MockDriver:
     async def signal_task(self, task_id: str, signal: str) -> None:
         """Process a signal: SIGKILL ends the task, others have no effect, or fail as configured."""
         task = self._task(task_id)
-        if task.course.signal_error:
-            raise DriverError(task.course.signal_error)
+        if task.behaviour.signal_error:
+            raise DriverError(task.behaviour.signal_error)
         if signal not in SIGNALS:
             raise DriverError(unknown_signal(signal))
         if task.ended.done():
@@ -214,7 +216,9 @@ class MockDriver:
         task = self._task(task_id)
         if task.ended.done():
             return
-        task.later(task.course.kill_after_s, lambda: self._end(task, ExitResult(signal=SIGNALS.get(signal, SIGKILL))))
+        task.later(
+            task.behaviour.kill_after_s, lambda: self._end(task, ExitResult(signal=SIGNALS.get(signal, SIGKILL)))
+        )
         await asyncio.wait([task.ended], timeout=timeout / NANOSECONDS)
         self._end(task, ExitResult(signal=SIGKILL))
 
@@ -231,26 +235,26 @@ class MockDriver:
 
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Simulate the task's `exec_command`."""
-        course = self._task(task_id).course.exec
-        if course is None:
+        behaviour = self._task(task_id).behaviour.exec
+        if behaviour is None:
             raise DriverError(f"task {task_id} has no `exec_command` block, which says what a command run in it does")
         limit_s = timeout / NANOSECONDS
-        await asyncio.sleep(min(course.run_for_s, limit_s))
-        if course.run_for_s > limit_s:
+        await asyncio.sleep(min(behaviour.run_for_s, limit_s))
+        if behaviour.run_for_s > limit_s:
             raise DriverError(f'"{" ".join(command)}" did not end within {limit_s:g} s and was killed')
-        if course.end.error:
-            raise DriverError(course.end.error)
-        code = 128 + course.end.signal if course.end.signal else course.end.exit_code
-        return ExecResult(exit_code=code, stdout=whole_output(course.stdout), stderr=whole_output(course.stderr))
+        if behaviour.end.error:
+            raise DriverError(behaviour.end.error)
+        code = 128 + behaviour.end.signal if behaviour.end.signal else behaviour.end.exit_code
+        return ExecResult(exit_code=code, stdout=whole_output(behaviour.stdout), stderr=whole_output(behaviour.stderr))
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> MockExecSession:
         """Simulate the task's `exec_command` as a stream."""
         task = self._task(task_id)
-        if task.course.exec is None:
+        if task.behaviour.exec is None:
             raise DriverError(f"task {task_id} has no `exec_command` block, which says what a command run in it does")
-        if task.course.exec.end.error:
-            raise DriverError(task.course.exec.end.error)
-        session = MockExecSession(task.course.exec)
+        if task.behaviour.exec.end.error:
+            raise DriverError(task.behaviour.exec.end.error)
+        session = MockExecSession(task.behaviour.exec)
         task.ended.add_done_callback(lambda _: session.end(KILLED_CODE))
         return session
 

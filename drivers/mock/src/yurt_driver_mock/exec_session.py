@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from yurt.sdk.exec import STDERR, STDOUT, ExecOutput, TerminalSize
 
-from yurt_driver_mock.config import Course, ScriptedOutput
+from yurt_driver_mock.config import Behaviour, ScriptedOutput
 
 KILLED_CODE = 137
 
@@ -15,13 +15,13 @@ KILLED_CODE = 137
 class MockExecSession:
     """Simulates an `exec_command` block: writes its outputs, and ends after its duration."""
 
-    def __init__(self, course: Course) -> None:
-        self._course = course
+    def __init__(self, behaviour: Behaviour) -> None:
+        self._behaviour = behaviour
         self._code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._over = asyncio.get_running_loop().call_later(course.run_for_s, self._end_as_told)
+        self._over = asyncio.get_running_loop().call_later(behaviour.run_for_s, self._end_by_script)
 
-    def _end_as_told(self) -> None:
-        end = self._course.end
+    def _end_by_script(self) -> None:
+        end = self._behaviour.end
         self.end(128 + end.signal if end.signal else end.exit_code)
 
     def end(self, code: int) -> None:
@@ -32,7 +32,7 @@ class MockExecSession:
 
     async def output(self) -> AsyncIterator[ExecOutput]:
         """Each text at once, and again at its interval."""
-        for stream, script in ((STDOUT, self._course.stdout), (STDERR, self._course.stderr)):
+        for stream, script in ((STDOUT, self._behaviour.stdout), (STDERR, self._behaviour.stderr)):
             left = script.repeat + 1 if script.text else 0
             while left > 0:
                 yield ExecOutput(data=script.text.encode(), stream=stream)

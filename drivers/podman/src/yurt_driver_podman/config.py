@@ -178,11 +178,11 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
 def plugin_config(context: PluginContext) -> PluginConfig:
     """Read the agent's configuration; a dev agent permits host paths unless configured otherwise."""
     options = decode_config(PluginOptions, context.config)
-    asked = options.volumes.enabled
+    enabled = options.volumes.enabled
     return PluginConfig(
         sockets=sockets_of(options),
         options=options,
-        volumes_enabled=context.dev if asked is None else asked,
+        volumes_enabled=context.dev if enabled is None else enabled,
         durations=durations_of(options),
         dangling=dangling_rules(options.gc),
         owner=owner_of(context.paths.state_dir),

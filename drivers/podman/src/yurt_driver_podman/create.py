@@ -265,9 +265,9 @@ def is_collected(config: TaskConfig, plugin: PluginConfig) -> bool:
 
 def log_driver(config: TaskConfig, plugin: PluginConfig) -> tuple[str, dict[str, str]]:
     """The task's log driver and options, or the agent's."""
-    given = config.logging
-    if given and (given.driver or given.options):
-        return given.driver, merged(given.options)
+    logging = config.logging
+    if logging and (logging.driver or logging.options):
+        return logging.driver, merged(logging.options)
     return plugin.options.logging.driver, dict(plugin.options.logging.options)
 
 

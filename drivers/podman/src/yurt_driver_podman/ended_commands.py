@@ -46,14 +46,14 @@ class EndedCommands:
         try:
             while self._looks_left:
                 await asyncio.sleep(LOOK_S)
-                asked = dict(self._looks_left)
-                self._forget(asked, await asyncio.to_thread(wake_sleepers, asked.keys()))
+                looks = dict(self._looks_left)
+                self._forget(looks, await asyncio.to_thread(wake_sleepers, looks.keys()))
         finally:
             self._looks_left.clear()
 
-    def _forget(self, asked: Mapping[str, int], there: Collection[str]) -> None:
+    def _forget(self, looks: Mapping[str, int], there: Collection[str]) -> None:
         """Drop commands without monitors, and those searched for often enough."""
-        for exec_id, looks_left in asked.items():
+        for exec_id, looks_left in looks.items():
             if exec_id in there and looks_left > 1:
                 self._looks_left[exec_id] = looks_left - 1
             else:

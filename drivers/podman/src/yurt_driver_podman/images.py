@@ -139,9 +139,9 @@ class Images:
 
     async def _auth(self, name: str, config: TaskConfig) -> dict[str, str]:
         """The task's credentials, or those from the agent's configuration."""
-        given = config.auth
-        if given and (given.username or given.password):
-            return auth_header({"username": given.username, "password": given.password})
+        auth = config.auth
+        if auth and (auth.username or auth.password):
+            return auth_header({"username": auth.username, "password": auth.password})
         where: AgentAuth = self._config.options.auth
         if not where.config and not where.helper:
             return {}
@@ -173,10 +173,10 @@ class Images:
     def _archive(self, request: TaskRequest) -> BinaryIO:
         """The archive file of an image name."""
         image: str = request.config.image
-        given = image.partition(":")[2].split(":")[0]
-        if self._config.volumes_enabled and os.path.isabs(given) and os.path.isfile(given):
-            return open(given, "rb")
-        return open_archive(given, request.dirs, option="image")
+        path = image.partition(":")[2].split(":")[0]
+        if self._config.volumes_enabled and os.path.isabs(path) and os.path.isfile(path):
+            return open(path, "rb")
+        return open_archive(path, request.dirs, option="image")
 
     async def _remove(self, image_id: str) -> None:
         await self._engine.act(delete(f"/images/{image_id}"), slow=True)

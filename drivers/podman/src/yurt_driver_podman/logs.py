@@ -150,10 +150,10 @@ class Sink:
         texts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         for line in lines:
             _, stream, tag, text = (*line.split(b" ", PARTS - 1), b"", b"", b"")[:PARTS]
-            kept = texts["stderr" if stream == b"stderr" else "stdout"]
-            kept.append(text)
+            parts_of_stream = texts["stderr" if stream == b"stderr" else "stdout"]
+            parts_of_stream.append(text)
             if tag != b"P":
-                kept.append(b"\n")
+                parts_of_stream.append(b"\n")
         for name, parts in texts.items():
             if parts:
                 self.files.write(name, b"".join(parts))

@@ -47,11 +47,11 @@ def volume(text: str, request: TaskRequest, plugin: PluginConfig, resolve: Resol
     if not separator or not source or not target.startswith("/"):
         raise DriverError(f'volumes: "{text}" must be "source:/target" or "source:/target:options"')
     found = host_path(source, request.dirs, resolve, is_free=plugin.volumes_enabled, plugin="podman")
-    given = [each for each in options.split(",") if each]
+    flags = [each for each in options.split(",") if each]
     label = plugin.options.volumes.selinuxlabel
-    if label and not set(given) & set(LABELS):
-        given.append(label)
-    return bind(hold(found, target, is_seen=OVERLAY not in given), target, given)
+    if label and not set(flags) & set(LABELS):
+        flags.append(label)
+    return bind(hold(found, target, is_seen=OVERLAY not in flags), target, flags)
 
 
 def tmpfs(text: str) -> Mount:
@@ -67,11 +67,11 @@ def tmpfs(text: str) -> Mount:
     }
 
 
-def group_volume(given: HostMount) -> Mount:
+def group_volume(volume_mount: HostMount) -> Mount:
     """A volume of the task's group, whose path the operator has chosen."""
-    rights = "ro" if given.is_read_only else "rw"
-    label = [given.selinux_label] if given.selinux_label else []
-    return bind(given.host_path, given.task_path, [rights, PROPAGATION[given.propagation], *label])
+    rights = "ro" if volume_mount.is_read_only else "rw"
+    label = [volume_mount.selinux_label] if volume_mount.selinux_label else []
+    return bind(volume_mount.host_path, volume_mount.task_path, [rights, PROPAGATION[volume_mount.propagation], *label])
 
 
 def devices(request: TaskRequest, plugin: PluginConfig) -> list[dict[str, str]]:

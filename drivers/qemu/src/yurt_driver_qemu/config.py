@@ -91,18 +91,21 @@ def plugin_config(block: Mapping[str, Any]) -> PluginConfig:
 
 def emulator_of(config: TaskConfig, plugin: PluginConfig) -> str:
     """The emulator of a task; raises DriverError when the agent does not permit it."""
-    asked = config.emulator or DEFAULT_EMULATOR
+    emulator = config.emulator or DEFAULT_EMULATOR
     allowed = plugin.emulators_allowlist
     if allowed is None:
-        is_allowed, rule = bool(EMULATOR_NAME.fullmatch(asked)), "only qemu-system-<architecture> from PATH is allowed"
+        is_allowed, rule = (
+            bool(EMULATOR_NAME.fullmatch(emulator)),
+            "only qemu-system-<architecture> from PATH is allowed",
+        )
     else:
-        is_allowed, rule = asked in allowed, f"allowed are {', '.join(allowed) or 'none'}"
+        is_allowed, rule = emulator in allowed, f"allowed are {', '.join(allowed) or 'none'}"
     if not is_allowed:
         raise DriverError(
-            f'emulator "{asked}" is not allowed on this client: {rule}; change the job, or add it to '
+            f'emulator "{emulator}" is not allowed on this client: {rule}; change the job, or add it to '
             'emulators_allowlist in plugin "qemu"'
         )
-    return asked
+    return emulator
 
 
 def check_args(args: Sequence[str], allowlist: Sequence[str] | None) -> None:
@@ -136,10 +139,10 @@ def one_dash(flag: str) -> str:
 
 def chosen(value: str, default: str, *, option: str, among: Sequence[str]) -> str:
     """Check an option with a fixed set of values, and return its value."""
-    given = value or default
-    if given not in among:
-        raise DriverError(f'{option} = "{given}" is none of {", ".join(among)}')
-    return given
+    choice = value or default
+    if choice not in among:
+        raise DriverError(f'{option} = "{choice}" is none of {", ".join(among)}')
+    return choice
 
 
 def machine_of(config: TaskConfig) -> str:
@@ -158,12 +161,12 @@ def forwards(
 
     In a network of the group's own the port is the one inside, on every address.
     """
-    given = {port.label: port for port in ports}
+    by_label = {port.label: port for port in ports}
     rules: list[str] = []
     for label, inside in (pair for each in port_map for pair in each.items()):
-        port = given.get(label)
+        port = by_label.get(label)
         if port is None:
-            labels = ", ".join(sorted(given)) or "none"
+            labels = ", ".join(sorted(by_label)) or "none"
             raise DriverError(f'port_map names "{label}", which the group\'s network does not have (it has: {labels})')
         if not 0 < inside < 65536:
             raise DriverError(f'port_map leads "{label}" to {inside}, which is not a valid port; use 1 to 65535')

@@ -169,7 +169,7 @@ class QemuDriver:
 
     async def signal_task(self, task_id: str, signal: str) -> None:
         """Refuse: a virtual machine receives no signals."""
-        self._check_known(task_id)
+        self._check_exists(task_id)
         raise DriverError(f"{signal} was not sent: a virtual machine takes no signals; stop or restart the task")
 
     async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
@@ -213,7 +213,7 @@ class QemuDriver:
         return await agent.begin(command)
 
     def _agent(self, task_id: str, command: tuple[str, ...]) -> GuestAgent:
-        self._check_known(task_id)
+        self._check_exists(task_id)
         if task_id not in self._agents:
             raise DriverError(
                 f'"{" ".join(command)}" cannot be run in a virtual machine from outside: set guest_agent = true and '
@@ -228,7 +228,7 @@ class QemuDriver:
         await asyncio.to_thread(self._places.close)
         await self._processes.close()
 
-    def _check_known(self, task_id: str) -> None:
+    def _check_exists(self, task_id: str) -> None:
         if task_id not in self._monitors:
             raise NotFound(f"no task {task_id} here")
 

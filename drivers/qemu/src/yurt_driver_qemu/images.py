@@ -57,17 +57,17 @@ class ImageSite(NamedTuple):
 
 
 def find_image(
-    asked: str, *, task_dir: str, alloc_dir: str, image_paths: Sequence[str], hold: Hold | None = None
+    image_path: str, *, task_dir: str, alloc_dir: str, image_paths: Sequence[str], hold: Hold | None = None
 ) -> Image:
     """The image of a task, relative to its directory; raises DriverError when it is not permitted."""
-    if "\0" in asked:
+    if "\0" in image_path:
         raise DriverError("image_path contains a NUL character")
     folders = tuple(os.path.realpath(folder) for folder in image_paths)
     site = ImageSite(os.path.realpath(alloc_dir), folders, os.path.basename(task_dir), hold)
     found: list[Image] = []
-    path, name = real_path(task_dir, asked), asked
+    path, name = real_path(task_dir, image_path), image_path
     while True:
-        image, backing = look_at(path, site, asked=name)
+        image, backing = look_at(path, site, shown=name)
         found.append(image)
         if not backing:
             break
@@ -87,10 +87,10 @@ def real_path(folder: str, name: str) -> str:
         raise DriverError(f'image "{name}" changed while its links were followed: {error.strerror}') from None
 
 
-def look_at(path: str, site: ImageSite, *, asked: str) -> tuple[Image, str]:
+def look_at(path: str, site: ImageSite, *, shown: str) -> tuple[Image, str]:
     """An image without its backing chain, and the name of its backing file."""
     is_shared = lies_in(path, site.alloc_dir)
-    fd = open_image(path, site, asked=asked)
+    fd = open_image(path, site, shown=shown)
     try:
         head = os.pread(fd, HEADER_BYTES, 0)
         backing = backing_file(fd, head, path)
@@ -99,7 +99,7 @@ def look_at(path: str, site: ImageSite, *, asked: str) -> tuple[Image, str]:
             image = msgspec.structs.replace(image, path=site.hold(fd), is_pinned=True)
         return image, backing
     except OSError as error:
-        raise RecoverableError(f'image "{asked}" cannot be read and held for QEMU: {error.strerror} ({path})') from None
+        raise RecoverableError(f'image "{shown}" cannot be read and held for QEMU: {error.strerror} ({path})') from None
     finally:
         os.close(fd)
 
@@ -109,26 +109,26 @@ def lies_in(path: str, folder: str) -> bool:
     return os.path.commonpath((path, folder)) == folder
 
 
-def open_image(path: str, site: ImageSite, *, asked: str) -> int:
+def open_image(path: str, site: ImageSite, *, shown: str) -> int:
     """A descriptor of a permitted image, by a path without links; in the allocation it must be a regular file."""
     is_allowed = any(lies_in(path, folder) for folder in site.folders)
     is_shared = lies_in(path, site.alloc_dir)
     if not is_allowed and not is_shared:
         raise DriverError(
-            f'image "{asked}" lies outside of the allocation ({path}); fetch it with an artifact, or add its folder to '
+            f'image "{shown}" lies outside of the allocation ({path}); fetch it with an artifact, or add its folder to '
             'image_paths in plugin "qemu"'
         )
     inner = os.path.relpath(path, site.alloc_dir) if is_shared else ""
     owner = private_to(inner, own=site.task) if "/" in inner and not is_allowed else ""
     if owner:
-        raise DriverError(f'image "{asked}" is {owner}; put it into a folder that the tasks share')
+        raise DriverError(f'image "{shown}" is {owner}; put it into a folder that the tasks share')
     try:
         fd = open_file(site.alloc_dir, inner) if is_shared else os.open(path, FLAGS)
     except OSError as error:
-        raise cannot_be_opened(error, path, asked=asked) from None
+        raise cannot_be_opened(error, path, shown=shown) from None
     if not is_shared and not is_disk(os.fstat(fd).st_mode):
         os.close(fd)
-        raise cannot_be_opened(OSError(errno.EINVAL, "it is not a regular file"), path, asked=asked)
+        raise cannot_be_opened(OSError(errno.EINVAL, "it is not a regular file"), path, shown=shown)
     return fd
 
 
@@ -137,15 +137,13 @@ def is_disk(mode: int) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISBLK(mode)
 
 
-def cannot_be_opened(error: OSError, path: str, *, asked: str) -> DriverError:
+def cannot_be_opened(error: OSError, path: str, *, shown: str) -> DriverError:
     """The error for an image that cannot be opened."""
     if error.errno == errno.EINVAL:
-        return DriverError(f'image "{asked}" is not a file ({path}); give the path of a disk image')
+        return DriverError(f'image "{shown}" is not a file ({path}); give the path of a disk image')
     if error.errno == errno.ELOOP:
-        return RecoverableError(
-            f'image "{asked}" changed while it was looked at: there is a link on its way now ({path})'
-        )
-    return DriverError(f'image "{asked}" cannot be read: {error.strerror} ({path})')
+        return RecoverableError(f'image "{shown}" changed while it was read: its path contains a link now ({path})')
+    return DriverError(f'image "{shown}" cannot be read: {error.strerror} ({path})')
 
 
 def backing_file(fd: int, head: bytes, path: str) -> str:
