@@ -353,12 +353,12 @@ class Decoder:
         for label in reversed(block.labels):
             content = {label.text: [content]}
             self.mark(content, None, label.start, label.end)
-        known = target.setdefault(block.type, [])
-        if not isinstance(known, list):
+        contents = target.setdefault(block.type, [])
+        if not isinstance(contents, list):
             detail = f'"{block.type}" is set both as an argument and as a block.'
             self.report("Duplicate name", detail, block.start, block.name_end)
             return
-        known.append(content)
+        contents.append(content)
 
     def entry(self, target: ApiObject, key: str, value: Value, kind: str, attribute: AttributeNode) -> None:
         """One entry of a map, converted to the map's kind; null entries of untyped maps are dropped."""

@@ -63,14 +63,14 @@ class Near(NamedTuple):
     """An unknown name and the possible ones; they are compared only when the hint is read."""
 
     name: str
-    known: tuple[str, ...]
+    names: tuple[str, ...]
     otherwise: str | None = None
 
     def hint(self) -> str | None:
         """ "Did you mean ...?" for the most similar name, if any."""
         from difflib import get_close_matches
 
-        close = get_close_matches(self.name, self.known, 1, 0.7)
+        close = get_close_matches(self.name, self.names, 1, 0.7)
         return f'Did you mean "{close[0]}"?' if close else self.otherwise
 
 

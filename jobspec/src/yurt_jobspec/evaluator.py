@@ -374,10 +374,10 @@ class Evaluator:
         results: list[Any] = []
         problems: list[OffsetDiagnostic] = []
         for side, operand in (("left", node.left), ("right", node.right)):
-            known = LiteralValue(left, operand.start, operand.end) if side == "left" and left is not _UNSET else operand
+            value = LiteralValue(left, operand.start, operand.end) if side == "left" and left is not _UNSET else operand
             try:
                 results.append(
-                    self.as_type(known, scope, target, "Invalid operand", f"The {side} operand must be a {target}.")
+                    self.as_type(value, scope, target, "Invalid operand", f"The {side} operand must be a {target}.")
                 )
             except BudgetExhausted:
                 raise

@@ -43,12 +43,12 @@ def value_hint(name: str, kind: str, value: Value) -> str | None:
     return None
 
 
-def unknown_hint(name: str, known: tuple[str, ...], homes: tuple[str, ...]) -> Near:
+def unknown_hint(name: str, names: tuple[str, ...], homes: tuple[str, ...]) -> Near:
     """A known name that looks alike, else the blocks in which this one may stand: `resources` belongs in a task."""
     if not homes or len(homes) > HOMES_MAX:
-        return Near(name, known)
+        return Near(name, names)
     words = f"{', '.join(homes[:-1])} or {homes[-1]}" if len(homes) > 1 else homes[0]
-    return Near(name, known, f"It belongs in a {words} block.")
+    return Near(name, names, f"It belongs in a {words} block.")
 
 
 def unit_hint(name: str, text: str) -> str:

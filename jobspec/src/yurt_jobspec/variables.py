@@ -101,22 +101,22 @@ class VariableReader:
             self.report(OffsetDiagnostic("Invalid variable block", detail, block.start, block.name_end))
             return
         name = block.labels[0].text
-        known = {attribute.name: attribute for attribute in block.body.attributes}
+        attributes = {attribute.name: attribute for attribute in block.body.attributes}
         for attribute in block.body.attributes:
             if attribute.name not in ("type", "default", "description", "sensitive", "nullable"):
                 detail = f'An argument named "{attribute.name}" is not expected here.'
                 self.report(OffsetDiagnostic("Unsupported argument", detail, attribute.start, attribute.name_end))
         target = None
-        if "type" in known:
+        if "type" in attributes:
             try:
-                target = read_type(known["type"].value, exact=True)
+                target = read_type(attributes["type"].value, exact=True)
             except EvaluationError as error:
                 self.broken.add(name)
                 self.findings.add_all(self.source, error.problems)
                 return
-        default = known["default"].value if "default" in known else None
+        default = attributes["default"].value if "default" in attributes else None
         validations = self.validations(block)
-        sensitive = "sensitive" in known and self.is_true(known["sensitive"])
+        sensitive = "sensitive" in attributes and self.is_true(attributes["sensitive"])
         self.add(Declaration(name, target, default, validations, block.start, block.labels[0].end, sensitive))
 
     def is_true(self, attribute: AttributeNode) -> bool:
@@ -359,7 +359,7 @@ class Locals:
         self.findings = decoder.findings
         self.scope = scope
         self.expressions: dict[str, AttributeNode] = {}
-        self.known: dict[str, Value] = {}
+        self.values: dict[str, Value] = {}
         self.failures: dict[str, EvaluationError] = {}
         self.working: list[str] = []
         for block in body.blocks:
@@ -383,8 +383,8 @@ class Locals:
         return RootObject(self.get, lambda: tuple(self.expressions))
 
     def get(self, name: str) -> Value:
-        if name in self.known:
-            return self.known[name]
+        if name in self.values:
+            return self.values[name]
         if name in self.failures:
             raise self.failures[name]
         attribute = self.expressions[name]
@@ -398,13 +398,13 @@ class Locals:
             )
         self.working.append(name)
         try:
-            self.known[name] = self.evaluator.evaluate(attribute.value, self.scope)
+            self.values[name] = self.evaluator.evaluate(attribute.value, self.scope)
         except EvaluationError as error:
             self.failures[name] = error
             raise
         finally:
             self.working.pop()
-        return self.known[name]
+        return self.values[name]
 
     def check_all(self) -> None:
         """Evaluate every local and report each failure once."""

@@ -67,22 +67,22 @@ class _Writer:
 
     def body(self, schema: BlockSchema, value: Json, path: str) -> Iterator[str]:
         implied = _IMPLIED.get(schema.name, {})
-        known = {*schema.labels, *schema.zeros}
+        handled = {*schema.labels, *schema.zeros}
         for name, field in schema.attributes.items():
             item = value.get(field.field) if field.field not in schema.labels else None
-            known.add(field.field)
+            handled.add(field.field)
             if item is None or (field.field in implied and implied[field.field] == item):
                 continue
             if not (field.field in schema.zeros and item == schema.zeros[field.field]) or field.required:
                 yield from self.argument(name, field, item, f"{path}.{field.field}")
         for name, child in schema.blocks.items():
-            known.add(child.field)
+            handled.add(child.field)
             for rows in self.child(name, child, value.get(child.field), f"{path}.{child.field}"):
                 if schema.name in _SPACED:
                     yield ""
                 yield from rows
         for key, item in value.items():
-            if key not in known and item and implied.get(key) != item:
+            if key not in handled and item and implied.get(key) != item:
                 self.lost.append(f"{path}.{key}")
 
     def argument(self, name: str, field: Field, value: Any, path: str) -> Iterator[str]:
