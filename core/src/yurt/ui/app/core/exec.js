@@ -47,9 +47,9 @@ export function openExec({ path, query, output, ended, opened = () => {} }) {
     }
   };
   socket.onclose = (event) => {
-    const said = event.reason
+    const reason = event.reason
       || (event.code === 1000 ? "" : "The connection ended. The task may have stopped, or the policy forbids it.");
-    end(-1, said, isOpen && BROKEN.has(event.code));
+    end(-1, reason, isOpen && BROKEN.has(event.code));
   };
   return {
     write: (text) => post({ stdin: { data: encode(new TextEncoder().encode(text)) } }),

@@ -89,9 +89,9 @@ export const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? String(text) : 
 
 /** The shell command that does the same, for example `yurt job stop -purge web`. */
 export function command(words, flags = {}, rest = []) {
-  const given = Object.entries(flags).flatMap(([name, value]) => {
+  const flagWords = Object.entries(flags).flatMap(([name, value]) => {
     if (value === undefined || value === null || value === "" || value === false) return [];
     return value === true ? [`-${name}`] : [`-${name}=${quoted(value)}`];
   });
-  return ["yurt", ...words, ...given, ...rest.map(quoted)].join(" ");
+  return ["yurt", ...words, ...flagWords, ...rest.map(quoted)].join(" ");
 }

@@ -21,13 +21,13 @@ const listeners = new Map();
 let last = 0;
 /** What the hub is told once it is there. @type {import("./hub.js").Wish[]} */
 const early = [];
-let isAsked = false;
+let isRequested = false;
 
 /** Tell the hub; the first wish has it made. @param {import("./hub.js").Wish} message */
 let wish = (message) => {
   early.push(message);
-  if (isAsked || message.hidden !== undefined) return;
-  isAsked = true;
+  if (isRequested || message.hidden !== undefined) return;
+  isRequested = true;
   if ("requestIdleCallback" in window) requestIdleCallback(keepConnecting, { timeout: CONNECT_MS });
   else setTimeout(keepConnecting, 0);
 };

@@ -11,11 +11,11 @@ const STEP_S = 10;
 const POOLS_MAX = 20;
 
 async function load(pools, signal) {
-  const asked = pools.slice(0, POOLS_MAX).map(async (pool) => {
+  const requests = pools.slice(0, POOLS_MAX).map(async (pool) => {
     const { Workloads } = await get("/v1/queue/jobs", { node_pool: pool, namespace: "*", sort: "priority" }, { signal });
     return (Workloads ?? []).map((job) => ({ ...job, Pool: pool, Length: Workloads.length }));
   });
-  const found = await Promise.all(asked);
+  const found = await Promise.all(requests);
   return found.flat();
 }
 

@@ -64,20 +64,20 @@ export const jobHref = (row) => href(["jobs", row.ID], { namespace: row.Namespac
 /** @param {string} pattern @returns {Record<string, string>|null} the parts of a path that the pattern names. */
 export function match(pattern, path) {
   const wanted = pattern.split("/").filter(Boolean);
-  const given = path.slice(BASE.length).split("/").filter(Boolean);
+  const segments = path.slice(BASE.length).split("/").filter(Boolean);
   const found = /** @type {Record<string, string>} */ ({});
   for (let at = 0; at < wanted.length; at += 1) {
     const part = wanted[at];
     if (part.startsWith("*")) {
-      if (at >= given.length) return null;
-      found[part.slice(1)] = given.slice(at).map(decode).join("/");
+      if (at >= segments.length) return null;
+      found[part.slice(1)] = segments.slice(at).map(decode).join("/");
       return found;
     }
-    if (at >= given.length) return null;
-    if (part.startsWith(":")) found[part.slice(1)] = decode(given[at]);
-    else if (part !== given[at]) return null;
+    if (at >= segments.length) return null;
+    if (part.startsWith(":")) found[part.slice(1)] = decode(segments[at]);
+    else if (part !== segments[at]) return null;
   }
-  return wanted.length === given.length ? found : null;
+  return wanted.length === segments.length ? found : null;
 }
 
 function decode(part) {

@@ -84,10 +84,10 @@ export function may(right, namespace = "") {
 }
 
 function inNamespaces(rights, namespace, wanted) {
-  const known = rights ?? {};
-  if (known["*"]?.includes(wanted)) return true;
-  if (namespace && namespace !== "*") return Boolean(known[namespace]?.includes(wanted));
-  return Object.values(known).some((each) => each.includes(wanted));
+  const granted = rights ?? {};
+  if (granted["*"]?.includes(wanted)) return true;
+  if (namespace && namespace !== "*") return Boolean(granted[namespace]?.includes(wanted));
+  return Object.values(granted).some((each) => each.includes(wanted));
 }
 
 /** What the caller lacks, as a sentence, or "". @param {string[]} needs rights, one of which suffices. */

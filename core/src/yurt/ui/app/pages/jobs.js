@@ -208,7 +208,7 @@ function Views() {
         ${views.map(
           (view) => html`<span key=${view.name}><a href=${view.url}>${plain(view.name)}</a>
           <button class="quiet" aria-label=${`Forget view ${view.name}`}
-            onClick=${() => choose({ views: views.filter((known) => known !== view) })}>✕</button></span>`,
+            onClick=${() => choose({ views: views.filter((saved) => saved !== view) })}>✕</button></span>`,
         )}
         <button onClick=${save}>Save this view</button>
       </div>

@@ -25,9 +25,9 @@ async function load(signal) {
 function rowsOf({ members, leader, health, raft }) {
   return members.map((member) => {
     const address = `${member.Addr}:${member.Tags?.port ?? ""}`;
-    const known = (health?.Servers ?? []).find((server) => server.Name === member.Name || server.Address === address);
+    const report = (health?.Servers ?? []).find((server) => server.Name === member.Name || server.Address === address);
     const voter = (raft?.Servers ?? []).find((server) => server.Node === member.Name || server.Address === address);
-    return { ...member, address, known, voter, isLeader: known?.Leader ?? leader === address };
+    return { ...member, address, report, voter, isLeader: report?.Leader ?? leader === address };
   });
 }
 
@@ -44,19 +44,19 @@ const COLUMNS = [
     id: "health",
     title: "Health",
     from: /** @type {"md"} */ ("md"),
-    value: (row) => row.known?.Healthy,
+    value: (row) => row.report?.Healthy,
     size: "7rem",
-    cell: (row) => (row.known ? html`<${Status} status=${row.known.Healthy ? "healthy" : "unhealthy"} />` : ""),
+    cell: (row) => (row.report ? html`<${Status} status=${row.report.Healthy ? "healthy" : "unhealthy"} />` : ""),
   },
-  { id: "contact", title: "Last contact", from: /** @type {"lg"} */ ("lg"), size: "8rem", cell: (row) => plain(row.known?.LastContact) },
+  { id: "contact", title: "Last contact", from: /** @type {"lg"} */ ("lg"), size: "8rem", cell: (row) => plain(row.report?.LastContact) },
   {
     id: "index",
     title: "Last index",
     from: /** @type {"md"} */ ("md"),
     number: true,
-    value: (row) => row.known?.LastIndex,
+    value: (row) => row.report?.LastIndex,
     size: "7rem",
-    cell: (row) => row.known?.LastIndex ?? "",
+    cell: (row) => row.report?.LastIndex ?? "",
   },
   {
     id: "address",
@@ -102,14 +102,14 @@ function transfer(rows, reload) {
 }
 
 function removePeer(rows, reload) {
-  const gone = rows.filter((row) => row.voter && row.Status !== "alive").map((row) => [row.voter.ID, row.Name]);
-  return gone.length
+  const failed = rows.filter((row) => row.voter && row.Status !== "alive").map((row) => [row.voter.ID, row.Name]);
+  return failed.length
     ? {
         label: "Remove server",
         needs: ["management"],
         danger: true,
         question: "Takes a server that is gone out of the log's group.",
-        fields: [{ name: "id", label: "Server", kind: "select", options: gone, value: gone[0][0] }],
+        fields: [{ name: "id", label: "Server", kind: "select", options: failed, value: failed[0][0] }],
         command: ({ id }) => command(["operator", "raft", "remove-peer"], { "peer-id": id }),
         run: ({ id }) => remove("/v1/operator/raft/peer", { id }),
         then: reload,

@@ -31,8 +31,8 @@ const VALUES = {
 const GROUPS = { Pool: "Pool", Datacenter: "Datacenter", "Meta.rack": "Rack", Class: "Class" };
 
 /** How much of the chosen value a node has booked, 0 to 1; -1 without it. */
-function shareOf(node, by, held) {
-  if (by === "job") return held.has(node.ID) ? 1 : 0;
+function shareOf(node, by, holders) {
+  if (by === "job") return holders.has(node.ID) ? 1 : 0;
   if (by === "status") return 0;
   const [, used, total] = VALUES[by];
   return node[total] > 0 ? node[used] / node[total] : -1;
@@ -92,7 +92,7 @@ function Picked({ node, close }) {
   `;
 }
 
-function Map({ nodes, group, by, held, pick, chosen }) {
+function Map({ nodes, group, by, holders, pick, chosen }) {
   const canvas = useRef(/** @type {any} */ (null));
   const [width, setWidth] = useState(800);
   const [tip, setTip] = useState(/** @type {any} */ (null));
@@ -105,11 +105,11 @@ function Map({ nodes, group, by, held, pick, chosen }) {
   useEffect(
     () =>
       drawMap(canvas.current, plan, width, (node) => ({
-        share: shareOf(node, by, held),
+        share: shareOf(node, by, holders),
         status: node.Status,
-        marked: node.ID === chosen || (by === "job" && held.has(node.ID)),
+        marked: node.ID === chosen || (by === "job" && holders.has(node.ID)),
       })),
-    [plan, by, held, chosen, shownTheme.value, nodes],
+    [plan, by, holders, chosen, shownTheme.value, nodes],
   );
   const at = (event) => {
     const box = canvas.current.getBoundingClientRect();
@@ -157,7 +157,7 @@ async function load(job, namespace, signal) {
         )
       : null,
   ]);
-  return { nodes: toRows(nodes.Columns), total: nodes.Total, held: new Set(toRows(allocs?.Columns).map((alloc) => alloc.NodeID)) };
+  return { nodes: toRows(nodes.Columns), total: nodes.Total, holders: new Set(toRows(allocs?.Columns).map((alloc) => alloc.NodeID)) };
 }
 
 export function Topology() {
@@ -186,7 +186,7 @@ export function Topology() {
       <${SearchBox} label="Filter nodes" />
       ${job && html`<button onClick=${() => setQuery({ job: "", by: "" })}>Forget job ${plain(job)} ✕</button>`}
     </div>
-    <${Loaded} state=${state}>${({ nodes, total, held }) => {
+    <${Loaded} state=${state}>${({ nodes, total, holders }) => {
       const shown = nodes.filter(
         (node) =>
           !words || [node.Name, node.Pool, node.Datacenter, node.Class, node.Status, node.ID].join(" ").toLowerCase().includes(words),
@@ -197,11 +197,11 @@ export function Topology() {
         <${Totals} nodes=${shown} />
         <p class="legend"><span><i class="good"></i>much is free</span><span><i class="warn"></i>filling</span>
           <span><i class="bad"></i>full, or down</span><span><i class="dim"></i>has none of it</span></p>
-        <${Map} nodes=${shown} group=${group} by=${by} held=${held} pick=${setPicked} chosen=${picked?.ID} />
+        <${Map} nodes=${shown} group=${group} by=${by} holders=${holders} pick=${setPicked} chosen=${picked?.ID} />
         ${picked && html`<${Picked} node=${picked} close=${() => setPicked(null)} />`}
         <details><summary>As a table</summary>
           <${LocalTable} name="topology" label="Nodes" columns=${COLUMNS}
-          rows=${shown.map((node) => ({ ...node, share: shareOf(node, by, held) }))} keyOf=${(row) => row.ID} href=${nodeHref}
+          rows=${shown.map((node) => ({ ...node, share: shareOf(node, by, holders) }))} keyOf=${(row) => row.ID} href=${nodeHref}
           sort="-value" /></details>
       `;
     }}<//>

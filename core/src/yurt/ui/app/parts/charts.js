@@ -43,18 +43,18 @@ export function Chart({ label, samples, name, limit, text, scale = 1 }) {
   const latest = useRef(data);
   latest.current = data;
   useEffect(() => {
-    let gone = false;
+    let isDisposed = false;
     const size = new ResizeObserver(
       () => host.current && plot.current?.setSize({ width: Math.max(200, host.current.clientWidth), height: HEIGHT }),
     );
     import("../../vendor/uplot.js").then(({ default: Plot }) => {
-      if (gone) return;
+      if (isDisposed) return;
       addStyles();
       plot.current = new Plot(options(host.current, { label, limit }), latest.current, host.current);
       size.observe(host.current);
     });
     return () => {
-      gone = true;
+      isDisposed = true;
       size.disconnect();
       plot.current?.destroy();
       plot.current = null;

@@ -58,8 +58,8 @@ function completions(cm, words) {
         if (!word || (word.from === word.to && !context.explicit)) return null;
         const line = context.state.doc.lineAt(context.pos);
         if (line.text.slice(0, word.from - line.from).trim()) return null;
-        const known = await words(blocksAround(context.state.sliceDoc(0, word.from)));
-        return { from: word.from, options: known };
+        const options = await words(blocksAround(context.state.sliceDoc(0, word.from)));
+        return { from: word.from, options };
       },
     ],
   });
@@ -147,10 +147,10 @@ export function Editor({ text, change, language, label, check, words }) {
   const echoes = useRef(new Set()); // Texts told to `change` that may come back as `text` after more was typed.
   const [failure, setFailure] = useState("");
   useEffect(() => {
-    let gone = false;
+    let isDisposed = false;
     load().then(
       (cm) => {
-        if (gone) return;
+        if (isDisposed) return;
         const root = host.current.shadowRoot ?? host.current.attachShadow({ mode: "open" });
         const options = {
           label,
@@ -170,7 +170,7 @@ export function Editor({ text, change, language, label, check, words }) {
       (error) => setFailure(error.message),
     );
     return () => {
-      gone = true;
+      isDisposed = true;
       view.current?.destroy();
       view.current = null;
     };

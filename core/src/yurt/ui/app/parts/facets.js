@@ -72,7 +72,7 @@ export function Chips({ facets }) {
 }
 
 let timer = /** @type {any} */ (0);
-let asked = 0;
+let requestedAt = 0;
 /** The shortest time between two questions to the server while somebody types; the first letter is asked for at once. */
 const TYPED_MS = 60;
 
@@ -84,10 +84,10 @@ export function SearchBox({ label, hint = "" }) {
       clearTimeout(timer);
       const value = event.target.value;
       const ask = () => {
-        asked = performance.now();
+        requestedAt = performance.now();
         setQuery({ q: value });
       };
-      const wait = asked + TYPED_MS - performance.now();
+      const wait = requestedAt + TYPED_MS - performance.now();
       if (wait > 0) timer = setTimeout(ask, wait);
       else ask();
     }} />

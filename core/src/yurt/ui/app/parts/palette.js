@@ -57,11 +57,11 @@ const CONTEXTS = { allocations: "allocs", variables: "vars", evaluations: "evals
 /** The groups of hits of an answer of the search: kinds in the order of `KINDS`, hits in the server's (the closest first). */
 function hitsOf(data) {
   const order = Object.keys(KINDS);
-  const known = Object.entries(data?.Matches ?? {}).map(
+  const groups = Object.entries(data?.Matches ?? {}).map(
     ([context, found]) => /** @type {[string, string, any]} */ ([CONTEXTS[context] ?? context, context, found]),
   );
-  known.sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
-  return known.flatMap(([kind, context, found]) => {
+  groups.sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
+  return groups.flatMap(([kind, context, found]) => {
     const rows = (found ?? [])
       .slice(0, SHOWN_MAX)
       .map((each) => KINDS[kind]?.(typeof each === "string" ? { ID: each } : each))

@@ -105,7 +105,7 @@ function Row({ row, at, columns, current, selected, table }) {
  */
 function useRows(rows, [first, last], columns, at, selection, table) {
   const before = useRef(/** @type {{columns: any, shown: Map<any, any>}} */ ({ columns: null, shown: new Map() }));
-  const kept = before.current.columns === columns ? before.current.shown : new Map();
+  const earlier = before.current.columns === columns ? before.current.shown : new Map();
   const shown = new Map();
   for (let index = first; index < last; index += 1) {
     const row = rows[index];
@@ -113,12 +113,12 @@ function useRows(rows, [first, last], columns, at, selection, table) {
     const key = shown.has(found) ? `${found}\n${index}` : found;
     const current = index === at || (at < 0 && index === first);
     const selected = row && selection ? selection.has(found) : undefined;
-    const known = kept.get(key);
-    const same = known && known.row === row && known.index === index && known.current === current && known.selected === selected;
+    const cached = earlier.get(key);
+    const same = cached && cached.row === row && cached.index === index && cached.current === current && cached.selected === selected;
     const node = same
-      ? known.node
+      ? cached.node
       : html`<${Row} key=${key} row=${row} at=${index} columns=${columns} current=${current} selected=${selected} table=${table} />`;
-    shown.set(key, same ? known : { row, index, current, selected, node });
+    shown.set(key, same ? cached : { row, index, current, selected, node });
   }
   before.current = { columns, shown };
   return [...shown.values()].map((each) => each.node);

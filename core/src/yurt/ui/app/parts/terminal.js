@@ -88,7 +88,7 @@ async function makeTerminal(host) {
  * Runs a command in a terminal. A connection to a shell that breaks is opened again, at most `PAUSES_MS.length` times in a row: the
  * shell ended with its connection, so a new one starts below its output, and the terminal says so.
  */
-async function open(host, { alloc, task, words, namespace, ended, told }) {
+async function open(host, { alloc, task, words, namespace, ended, onState }) {
   const { terminal, fit, remove } = await makeTerminal(host);
   let socket = /** @type {any} */ (null);
   let timer = /** @type {any} */ (0);
@@ -99,7 +99,7 @@ async function open(host, { alloc, task, words, namespace, ended, told }) {
     if (isShell && (isBroken || (broken && code < 0 && problem)) && pause !== undefined) {
       if (!broken) terminal.write("\r\n\x1b[33m-- the connection broke --\x1b[0m\r\n");
       broken += 1;
-      told("reconnecting");
+      onState("reconnecting");
       timer = setTimeout(connect, pause);
       return;
     }
@@ -111,7 +111,7 @@ async function open(host, { alloc, task, words, namespace, ended, told }) {
       path: `/v1/client/allocation/${alloc}/exec`,
       query: { task, command: JSON.stringify(words), tty: true, namespace },
       opened: () => {
-        told("running");
+        onState("running");
         if (broken) terminal.write("\x1b[33m-- connected again; the command starts again --\x1b[0m\r\n");
         fit.fit();
         socket.resize(terminal.cols, terminal.rows);
@@ -166,19 +166,19 @@ export function Exec({ alloc, task, running }) {
   useEffect(() => {
     if (!run) return undefined;
     let close = () => {};
-    let gone = false;
+    let isDisposed = false;
     setState({ word: "running", note: "" });
     const ended = (code, problem) =>
-      gone || setState({ word: problem || code ? "failed" : "complete", note: problem || `exit code ${code}` });
-    const told = (word) => gone || setState({ word, note: "" });
-    open(host.current, { alloc: alloc.ID, task, words: wordsOf(line), namespace: alloc.Namespace, ended, told }).then(
-      (made) => (gone ? made() : (close = made)),
+      isDisposed || setState({ word: problem || code ? "failed" : "complete", note: problem || `exit code ${code}` });
+    const onState = (word) => isDisposed || setState({ word, note: "" });
+    open(host.current, { alloc: alloc.ID, task, words: wordsOf(line), namespace: alloc.Namespace, ended, onState }).then(
+      (made) => (isDisposed ? made() : (close = made)),
       (error) => setState({ word: "failed", note: error.message }),
     );
     const leave = (event) => guard.question && event.preventDefault();
     addEventListener("beforeunload", leave);
     return () => {
-      gone = true;
+      isDisposed = true;
       close();
       removeEventListener("beforeunload", leave);
       host.current?.replaceChildren();

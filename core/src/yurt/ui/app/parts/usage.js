@@ -87,8 +87,8 @@ export function useSamples(read, past, inputs) {
   };
   const begin = async () => {
     const { signal } = controller.current;
-    const kept = await past(signal).catch(() => []); // Without a past the charts begin now.
-    if (!signal.aborted) samples.current = kept;
+    const history = await past(signal).catch(() => []); // Without a past the charts begin now.
+    if (!signal.aborted) samples.current = history;
     await take();
   };
   useEffect(() => {
@@ -161,8 +161,8 @@ export function UsageCharts({ alloc, task }) {
     },
     async (signal) => {
       if (!running) return [];
-      const kept = await get(`/v1/yurt/allocation/${alloc.ID}/usage`, { namespace: alloc.Namespace, task }, { signal });
-      return pastOf(Object.values(kept.Tasks ?? {}));
+      const history = await get(`/v1/yurt/allocation/${alloc.ID}/usage`, { namespace: alloc.Namespace, task }, { signal });
+      return pastOf(Object.values(history.Tasks ?? {}));
     },
     [alloc.ID, task, running],
   );

@@ -59,14 +59,14 @@ const open = (file) => setQuery({ path: file.IsDir ? file.path : query("path"), 
 function Image({ alloc, path, kind }) {
   const [source, setSource] = useState("");
   useEffect(() => {
-    let gone = false;
+    let isDisposed = false;
     send("GET", `/v1/client/fs/cat/${alloc.ID}`, { query: { path, namespace: alloc.Namespace } }).then(async (answer) => {
       const buffer = await answer.arrayBuffer();
-      if (gone || buffer.byteLength > IMAGE_MAX) return;
+      if (isDisposed || buffer.byteLength > IMAGE_MAX) return;
       const text = Array.from(new Uint8Array(buffer), (byte) => String.fromCharCode(byte)).join("");
       setSource(`data:${kind};base64,${btoa(text)}`);
     });
-    return () => (gone = true);
+    return () => (isDisposed = true);
   }, [path]);
   return source ? html`<img src=${source} alt="Preview" style=${{ maxWidth: "100%" }} />` : html`<p class="loading">Loading…</p>`;
 }

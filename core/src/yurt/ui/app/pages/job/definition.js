@@ -27,7 +27,7 @@ function Variables({ job, variables }) {
       ...(group.Tasks ?? []).map((task) => `nomad/jobs/${job.ID}/${group.Name}/${task.Name}`),
     ]),
   ];
-  const known = new Set(variables.map((each) => each.Path));
+  const paths = new Set(variables.map((each) => each.Path));
   return html`
     <${Section} title="Variables that the job may read by itself">
       <ul class="list">${own.slice(0, 50).map(
@@ -35,7 +35,7 @@ function Variables({ job, variables }) {
           path,
         ) => html`<li
           key=${path}><a href=${href(["variables", ...path.split("/")], { namespace: job.Namespace })}><code>${plain(path)}</code></a>
-        <span class="dim">${known.has(path) ? "there" : "not written"}</span></li>`,
+        <span class="dim">${paths.has(path) ? "there" : "not written"}</span></li>`,
       )}</ul>
     <//>
   `;

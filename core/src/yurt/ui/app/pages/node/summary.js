@@ -46,8 +46,8 @@ function Use({ node }) {
       };
     },
     async (signal) => {
-      const kept = await get(`/v1/yurt/node/${node.ID}/usage`, {}, { signal });
-      return pastOf([kept.Host ?? {}]).map((sample) => ({ ...sample, cpu: ((sample.cpu ?? 0) / mhz) * 100 }));
+      const history = await get(`/v1/yurt/node/${node.ID}/usage`, {}, { signal });
+      return pastOf([history.Host ?? {}]).map((sample) => ({ ...sample, cpu: ((sample.cpu ?? 0) / mhz) * 100 }));
     },
     [node.ID],
   );

@@ -27,7 +27,7 @@ const pairs = (text) => Object.fromEntries(text.split(",").filter(Boolean).map((
 
 /** Every card of a node with its place and its links to the others. @param {any} node @param {any[]} cards as `CardList` has them. */
 export function placesOf(node, cards) {
-  const known = new Map((cards ?? []).map((card) => [card.ID, card]));
+  const byId = new Map((cards ?? []).map((card) => [card.ID, card]));
   const groups = node.NodeResources?.Devices ?? [];
   return groups.flatMap((group) => (group.Instances ?? []).map((instance) => {
     const own = Object.fromEntries(Object.entries(instance.Attributes ?? {}).map(([name, value]) => [name, textOf(value)]));
@@ -40,7 +40,7 @@ export function placesOf(node, cards) {
       cpus: own.cpu_affinity ?? "",
       bus: instance.Locality?.PciBusID ?? "",
       links: { ...pairs(own.topology ?? ""), ...Object.fromEntries(nvlinks) },
-      card: known.get(instance.ID) ?? { Name: group.Name, Healthy: instance.Healthy, Problem: instance.HealthDescription, Holders: [] },
+      card: byId.get(instance.ID) ?? { Name: group.Name, Healthy: instance.Healthy, Problem: instance.HealthDescription, Holders: [] },
     };
   }));
 }
@@ -143,11 +143,11 @@ export function NodeTopology({ node, row }) {
   const island = islandsOf(places);
   const ids = [...new Set([...cores.map((core) => core.NodeID), ...places.map((place) => place.numa)])].sort((a, b) => a - b);
   if (!ids.length) return html`<${Empty}>The agent of this node does not tell its processors, and it has no cards.<//>`;
-  const known = topology?.Nodes ?? [];
+  const numaIds = topology?.Nodes ?? [];
   return html`
     <div class="grid">${ids.map((id) => html`
       <${Numa} key=${id} id=${id} cores=${cores.filter((core) => core.NodeID === id)}
-        distances=${topology?.Distances?.[known.indexOf(id)]}
+        distances=${topology?.Distances?.[numaIds.indexOf(id)]}
         places=${places.filter((place) => place.numa === id)} names=${names} island=${island} />`)}</div>
     <${Links} places=${places} names=${names} />
   `;
