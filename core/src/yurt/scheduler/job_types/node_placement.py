@@ -45,6 +45,12 @@ class NodePlacement:
         self._draft = draft
         self._limits = limits
         self._counts = counts
+        self._refused: dict[str, str] = {}
+        """The name of the limit that refused a new allocation, by group. All new allocations of a group ask for the
+        same, so the refusal holds for every node until something is placed: a full quota is computed once, and not once
+        for each node of the cluster."""
+        self._coalesced: dict[str, int] = {}
+        """Refusals of that kind that `draft.failed` does not count yet, by group."""
 
     def place_all(self, targets: Iterable[GroupTargets]) -> None:
         """Place once all stops are recorded, replacements first: the capacity they free may serve later requests."""
@@ -57,10 +63,16 @@ class NodePlacement:
         for placer, _, fresh in targets:
             for row, request in fresh:
                 self._place(placer, row, request)
+        for group, count in self._coalesced.items():
+            metric = self._draft.failed[group]
+            self._draft.failed[group] = replace(metric, coalesced_failures=metric.coalesced_failures + count)
 
     def _place(self, placer: GroupPlacer, row: int, request: PlacementRequest) -> None:
         counts, draft, view = self._counts[request.group], self._draft, self._view
         counts["canary" if request.is_canary else "destructive_update" if request.stops else "place"] += 1
+        if not request.stops and request.group in self._refused:
+            self._refuse_again(view.rows.ids[row], request)
+            return
         replaced = request.previous if request.stops else None
         if replaced is not None:
             view.release(replaced)
@@ -69,11 +81,12 @@ class NodePlacement:
             if replaced is not None:
                 draft.replacing.setdefault(request.group, []).append(replaced)
                 view.restore(replaced)
-            elif not request.is_canary:
-                self.failed_fresh[request.group] = self.failed_fresh.get(request.group, 0) + 1
+            else:
+                self._note_fresh(request)
             self._fail(request.group, view.rows.ids[row], found)
             return
         if self._limits.is_counting:
+            self._refused.clear()
             self._limits.take(counted(found.grant.usage))
             for alloc in (*(() if replaced is None else (replaced,)), *found.preempted):
                 self._limits.give_back(alloc)
@@ -92,6 +105,8 @@ class NodePlacement:
             name, dimensions = refusal
             if name:
                 self.limited[pair] = name
+            if replaced is None:
+                self._refused[group] = name
             return AllocationMetric(nodes_evaluated=1, node_pool=placer.job.node_pool, quota_exhausted=dimensions)
         placer.limits = grants = LimitedGrants(self._limits, replaced)
         found = placer.place_on(row)
@@ -101,10 +116,26 @@ class NodePlacement:
             self.limited_grants[pair] = grants.limit
         return replace(found, quota_exhausted=grants.reached())
 
-    def _fail(self, group: str, node_id: str, metric: AllocationMetric) -> None:
-        draft = self._draft
-        draft.queued[group] += 1
+    def _refuse_again(self, node_id: str, request: PlacementRequest) -> None:
+        """Record one more node for which a limit refuses a new allocation of the group."""
+        group = request.group
+        if self._refused[group]:
+            self.limited[(node_id, group)] = self._refused[group]
+        self._note_fresh(request)
+        self._note_failed(group, node_id)
+        self._coalesced[group] = self._coalesced.get(group, 0) + 1
+
+    def _note_fresh(self, request: PlacementRequest) -> None:
+        if not request.is_canary:
+            self.failed_fresh[request.group] = self.failed_fresh.get(request.group, 0) + 1
+
+    def _note_failed(self, group: str, node_id: str) -> None:
+        self._draft.queued[group] += 1
         self.failed_nodes.setdefault(node_id, set()).add(group)
+
+    def _fail(self, group: str, node_id: str, metric: AllocationMetric) -> None:
+        self._note_failed(group, node_id)
+        draft = self._draft
         earlier = draft.failed.get(group)
         draft.failed[group] = metric if earlier is None else _merged(earlier, metric)
 
