@@ -187,19 +187,21 @@ class Link:
 
     async def _watch(self, wire: SocketWire, peer: Peer) -> None:
         """Leave a server that does not answer, or that should have fewer clients."""
-        arrivals, silent_s = wire.arrivals, 0.0
+        clock, silent_s, probed_s = asyncio.get_running_loop().time, 0.0, 0.0
         while True:
-            await self._env.sleep(LOOK_S)
+            limit_s = IDLE_S + (ANSWER_S if len(self._order.addresses) > 1 else LONE_ANSWER_S)
+            # Sleeping until silence has lasted long enough, not a second at a time, spares a host many wake-ups.
+            left_s = (IDLE_S if silent_s < IDLE_S else limit_s) - silent_s
+            await self._env.sleep(min(left_s, LOOK_S) if self._moves else left_s)
             if self._moves and peer.is_idle:
                 log.info("going from server %s to another one: there are more of them now", self.server)
                 peer.close()
-            if wire.arrivals != arrivals:
-                arrivals, silent_s = wire.arrivals, 0.0
-                continue
-            silent_s += LOOK_S
-            if silent_s >= IDLE_S + (ANSWER_S if len(self._order.addresses) > 1 else LONE_ANSWER_S):
+            silent_s = clock() - wire.arrived_s
+            if silent_s >= limit_s:
                 log.warning("server %s has said nothing for %g s", self.server, silent_s)
                 wire.abort()
                 peer.close()
-            elif IDLE_S <= silent_s < IDLE_S + LOOK_S:
+                return
+            if silent_s >= IDLE_S and probed_s <= wire.arrived_s:
+                probed_s = clock()
                 wire.write(b"")

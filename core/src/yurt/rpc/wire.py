@@ -10,6 +10,7 @@ import asyncio
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from yurt.rpc.frames import GREETING_BYTES_MAX, MESSAGE_BYTES_MAX
@@ -71,8 +72,9 @@ class SocketWire(asyncio.Protocol):
     """A wire over a socket. Until a reader is attached it accepts one small message, the greeting, and no more."""
 
     def __init__(self) -> None:
-        self.arrivals = 0
-        """How often something came."""
+        self.arrived_s = 0.0
+        """When something came last, or the connection was made, on the loop's clock."""
+        self._clock: Callable[[], float] = float
         self._bytes_max = GREETING_BYTES_MAX
         self._transport: asyncio.Transport | None = None
         self._reader: WireReader | None = None
@@ -89,10 +91,12 @@ class SocketWire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is established, including the TLS handshake."""
         self._transport = cast(asyncio.Transport, transport)
+        self._clock = asyncio.get_running_loop().time
+        self.arrived_s = self._clock()
 
     def data_received(self, data: bytes) -> None:
         """Split received bytes into messages."""
-        self.arrivals += 1
+        self.arrived_s = self._clock()
         if self._rest:
             self._rest += data
             if len(self._rest) < self._needed_bytes:

@@ -14,8 +14,8 @@ from yurt.runtime.env import Env
 from yurt.sdk.value import seconds
 
 CHECK_MIN_S, CHECK_MAX_S = 1.0, 5.0
-"""The shortest and the longest time between two checks; one that is more than the shortest ends when an allocation
-begins, which may have a shorter limit."""
+"""The shortest and the longest time between two checks. An allocation that begins may have a shorter limit: the next
+check follows the shortest time later, for all that begin meanwhile."""
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +32,10 @@ class DisconnectionWatch:
         """Check until cancelled, whenever a limit may have been reached."""
         pause_s = CHECK_MIN_S
         while True:
-            await self._env.sleep(CHECK_MIN_S)
-            if pause_s > CHECK_MIN_S:
-                await wait_or_sleep(self._env, self._table.has_begun, pause_s - CHECK_MIN_S)
+            if await wait_or_sleep(self._env, self._table.has_begun, pause_s):
+                await self._env.sleep(CHECK_MIN_S)
             self._table.has_begun.clear()
-            pause_s = min(self._look(), CHECK_MAX_S)
+            pause_s = max(CHECK_MIN_S, self._look())
 
     def _look(self) -> float:
         """End the allocations that are cut off; returns the seconds until the first limit of the others."""

@@ -64,12 +64,8 @@ async def wait_for(env: Env, event: asyncio.Event, delay_s: float | None) -> Non
     if delay_s is None:
         await event.wait()
         return
-    async with asyncio.TaskGroup() as group:
-        alarm = group.create_task(_ring(env, event, delay_s))
+    alarm = env.call_later(max(0.0, delay_s), event.set)
+    try:
         await event.wait()
+    finally:
         alarm.cancel()
-
-
-async def _ring(env: Env, event: asyncio.Event, delay_s: float) -> None:
-    await env.sleep(max(0.0, delay_s))
-    event.set()

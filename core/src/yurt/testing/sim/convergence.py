@@ -7,6 +7,7 @@ a reason; servers and hosts agree on what runs.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from yurt import scheduler
 from yurt.scheduler.capacity.limits import LimitsOf
@@ -16,6 +17,7 @@ from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job
+from yurt.structs.node import Node
 from yurt.structs.predicates import is_client_terminal, is_terminal
 from yurt.testing.sim.agents import ClientAgent, ServerAgent
 
@@ -25,9 +27,19 @@ IN_TIME = ", and has time left"
 
 def draining(servers: list[ServerAgent]) -> list[str]:
     """The nodes that have a drain with a deadline."""
-    states = [agent.server.state for agent in servers if agent.server is not None]
-    drains = [(each.name, each.drain_strategy) for each in max(states, key=lambda each: each.index).nodes.values()]
+    drains = [(each.name, each.drain_strategy) for each in _newest_nodes(servers)]
     return sorted(name for name, strategy in drains if strategy is not None and strategy.force_deadline)
+
+
+def ineligible(servers: list[ServerAgent]) -> list[str]:
+    """The ids of the nodes that get no new allocations until an operator allows it."""
+    return sorted(each.id for each in _newest_nodes(servers) if each.scheduling_eligibility != status.ELIGIBLE)
+
+
+def _newest_nodes(servers: list[ServerAgent]) -> Iterable[Node]:
+    """The nodes in the newest state of any server."""
+    states = [agent.server.state for agent in servers if agent.server is not None]
+    return max(states, key=lambda each: each.index).nodes.values()
 
 
 def problems_of(servers: list[ServerAgent], clients: list[ClientAgent], *, has_devices: bool = False) -> list[str]:

@@ -54,6 +54,8 @@ class SimEtcd:
         self._election_at = 0.0
         self._watches: dict[Watch, None] = {}
         """Those that wait for a change, in the order of their creation."""
+        self._statuses: dict[tuple[object, ...], Message] = {}
+        """The answers about the present revision, by what they say: most of them say the same."""
 
     def channel(self, endpoint: str) -> EtcdChannel:
         """A connection to the member at an endpoint."""
@@ -196,6 +198,14 @@ class SimEtcd:
 
     def _status(self, host: str) -> Message:
         is_serving = self.is_serving(host)
+        says = (host, self.leader, self.term, self.store.revision, is_serving, self.has_no_space)
+        if says not in self._statuses:
+            if len(self._statuses) > len(self.hosts):
+                self._statuses.clear()
+            self._statuses[says] = self._status_message(host, is_serving=is_serving)
+        return self._statuses[says]
+
+    def _status_message(self, host: str, *, is_serving: bool) -> Message:
         return message(
             "StatusResponse",
             header=self._header(host),

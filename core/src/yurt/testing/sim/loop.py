@@ -66,18 +66,18 @@ class SimTask(asyncio.Task[Any]):
 
 
 class SimHandle(events.Handle):
-    """A callback; unlike asyncio's it has no debug mode, which costs a call for each of millions of handles."""
+    """A callback. It has no debug mode and only the fields that the loop reads: a run makes millions of handles."""
 
     __slots__ = ()
 
-    def __init__(self, callback: Any, args: Any, loop: SimLoop, context: contextvars.Context | None) -> None:
+    def __init__(self, callback: Any, args: Any, context: contextvars.Context | None) -> None:
         self._context = contextvars.copy_context() if context is None else context
-        self._loop = loop
         self._callback = callback
         self._args = args
         self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._callback})"
 
     def cancel(self) -> None:
         """Never run the callback."""
@@ -89,16 +89,15 @@ class SimTimer(events.TimerHandle):
 
     __slots__ = ()
 
-    def __init__(self, when: float, callback: Any, args: Any, loop: SimLoop, context: Any) -> None:
+    def __init__(self, when: float, callback: Any, args: Any, context: contextvars.Context | None) -> None:
         self._context = contextvars.copy_context() if context is None else context
-        self._loop = loop
         self._callback = callback
         self._args = args
         self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
         self._when = when
-        self._scheduled = True
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._when}, {self._callback})"
 
     def cancel(self) -> None:
         """Never run the callback; the loop drops the timer when it is due."""
@@ -134,7 +133,6 @@ class SimLoop(asyncio.BaseEventLoop):
         self.paused = 0
         """How many processes are paused."""
         self._now_s = 0.0
-        self._turns = 0
         self._timers: list[tuple[float, int, events.TimerHandle]] = []
         self._order = itertools.count()
 
@@ -150,7 +148,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """Call a function at a virtual time."""
         if self._closed:  # type: ignore[attr-defined]
             self._check_closed()  # type: ignore[attr-defined]
-        timer = SimTimer(when, callback, args, self, context)
+        timer = SimTimer(when, callback, args, context)
         heapq.heappush(self._timers, (when, next(self._order), timer))
         return timer
 
@@ -164,39 +162,43 @@ class SimLoop(asyncio.BaseEventLoop):
         """Call a function in the next turn."""
         if self._closed:  # type: ignore[attr-defined]
             self._check_closed()  # type: ignore[attr-defined]
-        handle = SimHandle(callback, args, self, context)
+        handle = SimHandle(callback, args, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
     def _run_once(self) -> None:
-        """One turn: the ready callbacks, or else the next timer."""
-        ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
-        while timers and timers[0][2]._cancelled:
-            heapq.heappop(timers)
-        if ready:
-            self._turns += 1
-            self._now_s += TICK_S
-            if self._turns > TURNS_MAX:
-                raise Stuck(f"{TURNS_MAX} turns of the loop without a wait")
-        elif timers:
-            self._turns = 0
-            self._now_s = max(self._now_s, timers[0][0])
-        elif not self._stopping:  # type: ignore[attr-defined]
-            raise Stuck("no timer is set and nothing is ready")
-        while timers and timers[0][0] <= self._now_s:
-            timer = heapq.heappop(timers)[2]
-            if not timer._cancelled:
-                ready.append(timer)
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled or (self.paused and self._hold(handle)):
-                continue
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                self.call_exception_handler({"message": f"exception in {handle!r}", "exception": error})
+        """Run turns until the loop is to stop: a turn is the callbacks that are ready, or else the next timer's."""
+        ready, timers, pop = self._ready, self._timers, heapq.heappop  # type: ignore[attr-defined]
+        turns = 0
+        while True:
+            while timers and timers[0][2]._cancelled:
+                pop(timers)
+            if ready:
+                turns += 1
+                self._now_s += TICK_S
+                if turns > TURNS_MAX:
+                    raise Stuck(f"{TURNS_MAX} turns of the loop without a wait")
+            elif timers:
+                turns = 0
+                self._now_s = max(self._now_s, timers[0][0])
+            elif not self._stopping:  # type: ignore[attr-defined]
+                raise Stuck("no timer is set and nothing is ready")
+            while timers and timers[0][0] <= self._now_s:
+                timer = pop(timers)[2]
+                if not timer._cancelled:
+                    ready.append(timer)
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if handle._cancelled or (self.paused and self._hold(handle)):
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler({"message": f"exception in {handle!r}", "exception": error})
+            if self._stopping:  # type: ignore[attr-defined]
+                return
 
     def _write_to_self(self) -> None:
         """Do nothing: no other thread has to wake the loop."""

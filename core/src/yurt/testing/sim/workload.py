@@ -13,6 +13,7 @@ from typing import Any
 
 from yurt.testing.sim.agents import MANAGEMENT, REGION, ClientAgent, ServerAgent
 from yurt.testing.sim.checks import Checks, Violation
+from yurt.testing.sim.convergence import ineligible
 from yurt.testing.sim.driver import NAME as DRIVER
 from yurt.testing.sim.foreign.plugins import NOTHING_FOREIGN, Foreign
 from yurt.testing.sim.http import Answer
@@ -248,11 +249,11 @@ class Users:
         await self.ask(user, "PUT", path, body)
 
     async def settle_nodes(self) -> None:
-        """Make every node eligible again, so that nothing waits for an operator."""
-        for client in self._clients:
+        """Make every ineligible node eligible again, so that nothing waits for an operator."""
+        for node_id in ineligible(self._servers):
             for _ in range(20):
                 body = {"DrainSpec": None, "MarkEligible": True}
-                answer = await self.ask("operator", "PUT", f"/v1/node/{client.node_id}/drain", body)
+                answer = await self.ask("operator", "PUT", f"/v1/node/{node_id}/drain", body)
                 if answer is not None and answer.status == 200:
                     break
                 await asyncio.sleep(2.0)
