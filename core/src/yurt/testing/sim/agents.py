@@ -262,7 +262,7 @@ class ServerAgent:
         """The snapshots on its disk, oldest first."""
         folder = self._world.folder / self.name / "log" / "snapshots"
         try:
-            names = os.listdir(folder)  # looked at four times a second: pathlib's search costs ten times as much
+            names = os.listdir(folder)  # looked at each second: pathlib's search costs ten times as much
         except FileNotFoundError:
             return []
         return [folder / name for name in sorted(names) if name.endswith(snapshot_files.SUFFIX)]

@@ -246,7 +246,11 @@ class Transport(asyncio.Transport):
         now_s = self._loop.time()
         at_s = max(self._last_s, now_s + self._network.delay_s(self.host, self.other.host))
         self._last_s = at_s
-        self._loop.call_at(at_s, self._pass_on, max(since_s, now_s - SILENCE_S))
+        self._pass_on_at(at_s, max(since_s, now_s - SILENCE_S))
+
+    def _pass_on_at(self, at_s: float, since_s: float) -> None:
+        """Deliver later, as the receiver: what was sent arrives although its sender is paused by then."""
+        self._loop.call_at(at_s, self._pass_on, since_s, context=self.other._context)
 
     def _pass_on(self, since_s: float) -> None:
         """Deliver all messages that are due, unless the direction is cut or the other host is down."""
@@ -257,7 +261,7 @@ class Transport(asyncio.Transport):
             if self._loop.time() - since_s >= SILENCE_S:
                 self.break_off()
             else:
-                self._loop.call_later(LOOK_S, self._pass_on, since_s)
+                self._pass_on_at(self._loop.time() + LOOK_S, since_s)
             return
         while self._under_way:
             data = self._under_way.popleft()
@@ -270,7 +274,8 @@ class Transport(asyncio.Transport):
 
     def _arrive(self, data: bytes | None) -> None:
         self._arrived.append(data)
-        self._call(self._give)
+        if not self.process.is_dead:
+            self._give()
 
     def _give(self) -> None:
         while self._arrived and self._protocol is not None and not self._is_paused and not self._is_closing:

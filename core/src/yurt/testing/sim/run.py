@@ -178,7 +178,7 @@ class Cluster:
     def _look(self) -> None:
         if self.loop.failures:
             raise Violation(self.loop.failures[0])
-        if problem := self.trimmed.problem():
+        if problem := self.trimmed.problem(self.loop.time()):
             raise Violation(problem)
         for agent in self.servers:
             server = agent.server

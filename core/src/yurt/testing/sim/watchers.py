@@ -22,6 +22,8 @@ TASKS_OF_CLIENT, TASKS_OF_RUN, TASKS_OF_SERVER, TASKS_OF_CONNECTION = 60, 12, 15
 client, all of which may be connected to it."""
 FILES_OF_AGENT = 12
 """How many files an agent may have open below its folder."""
+LIST_S = 1.0
+"""How often the folders of snapshots are listed while nothing is trimmed."""
 
 
 class EventReaders:
@@ -49,22 +51,29 @@ class TrimmedLog:
         self._first = 1
         self._saved = Counter[str]()
         """The newest snapshot that each server ever had."""
+        self._listed_s = 0.0
 
-    def problem(self) -> str:
+    def problem(self, now_s: float) -> str:
         """The entries that were trimmed too early; "" for none."""
-        for server in self._servers:
-            found = server.snapshots
-            self._saved[server.name] = max(self._saved[server.name], int(found[-1].stem) if found else 0)
         request = message("RangeRequest", key=self._keys.log, range_end=self._keys.log_end, limit=1, keys_only=True)
         kvs = self._etcd.store.range(request).kvs
         first = self._keys.first_index(kvs[0].key) if kvs else self._first
-        if first == self._first:
+        is_trimmed = first != self._first
+        if is_trimmed or now_s - self._listed_s >= LIST_S:
+            self._listed_s = now_s
+            self._list_snapshots()
+        if not is_trimmed:
             return ""
         self._first = first
         covering = sum(saved >= first - 1 for saved in self._saved.values())
         if covering > len(self._servers) // 2:
             return ""
         return f"A1 the log begins at index {first}, and {covering} servers have a snapshot of what was before"
+
+    def _list_snapshots(self) -> None:
+        for server in self._servers:
+            found = server.snapshots
+            self._saved[server.name] = max(self._saved[server.name], int(found[-1].stem) if found else 0)
 
 
 def leaks_of(servers: list[ServerAgent], clients: list[ClientAgent], folder: Path) -> list[str]:
