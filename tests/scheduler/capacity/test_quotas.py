@@ -11,6 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from yurt import scheduler
 from yurt.fsm import apply
+from yurt.scheduler.capacity.limits import LimitChange
+from yurt.scheduler.capacity.quotas import RegionQuota
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.state.namespace_usage import NOTHING_USED, NamespaceUsage, counted, summed
@@ -202,6 +204,22 @@ def test_an_update_replaces_within_a_full_quota_also_of_a_system_job() -> None:
         assert len(made.plan.placements) == 2
         state, made = run(state, job_of("web", 2 if kind == "service" else 1, replace(CPU, memory_mb=90), type=kind))
         assert (len(made.plan.placements), len(made.plan.stops)) == (2, 2), kind
+
+
+def test_a_full_quota_is_asked_once_for_all_nodes_of_a_system_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Sequence[LimitChange]] = []
+    lacking = RegionQuota.lacking
+    monkeypatch.setattr(
+        RegionQuota, "lacking", lambda self, changes: lacking(self, asked.append(given := tuple(changes)) or given)
+    )
+    state, job = cluster(quota("team", cpu=800), nodes=30), job_of("web", 1, CPU, type="system")
+    made = attempt(after(state, c.RegisterJob(job=job)), job)
+    failed = made.outcome.evaluation.failed_tg_allocs["web"]
+    assert len(made.plan.placements) == 2
+    assert (failed.coalesced_failures, failed.nodes_evaluated) == (27, 1)
+    assert why(made) == ("cpu exhausted (400 MHz needed, 0 of 800 MHz left)",)
+    assert made.outcome.evaluation.queued_allocations == {"web": 28}
+    assert len(asked) < 10
 
 
 def test_a_lowered_quota_stops_nothing_and_permits_updates_of_the_same_size() -> None:
