@@ -21,24 +21,25 @@ from yurt.http.agent_info import AgentInfo
 from yurt.http.authentication import session_problem
 from yurt.http.call import AUTHORITY, CONTEXT, FILES, Context
 from yurt.http.cluster import CLUSTER, LoneServer
-from yurt.http.dispatcher import IS_AUDITED, has_cors, has_effect_on_get
+from yurt.http.dispatcher import IS_AUDITED, has_effect_on_get
 from yurt.http.edge.browsers import policy_of, refusal
 from yurt.http.edge.client_errors import STRANGERS, ClientErrorReporter
 from yurt.http.edge.hosts import HostPolicy
 from yurt.http.edge.protocol import ApiProtocol, HalfSent
-from yurt.http.edge.security_headers import make_inert
 from yurt.http.edge.task_sockets import is_task_api
 from yurt.http.errors import NoServer, NotLed, headers_of, public_error
+from yurt.http.fast_path import FAST_PATH, FastPath
 from yurt.http.forwarding.at_leader import LEADER_FORWARDING, LeaderForwarding, ServerApis
 from yurt.http.forwarding.regions import OtherRegion, answer_from, requested_region
 from yurt.http.forwarding_headers import NOT_LEADING
 from yurt.http.leases import OpenLeases
 from yurt.http.node_routes import check_node_route
 from yurt.http.pieces import KeptAnswer, PiecesBody
+from yurt.http.response_headers import COMPRESS_MIN, accepts_gzip, complete_headers, count_response
 from yurt.http.route_table import add_all_routes
 from yurt.runtime.env import Env, RealEnv
 from yurt.runtime.metrics import Metrics
-from yurt.sdk.errors import ERROR_HEADER, NO_ERROR, Reason, YurtError, reason_of_status
+from yurt.sdk.errors import Reason, YurtError
 
 if TYPE_CHECKING:
     from yurt.audit.trail import AuditTrail
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BODY_MAX = 8 * 1024 * 1024
-COMPRESS_MIN = 1024
 PARSERS_MAX = 2
 BLOCKING_MAX = 10_000
 """Blocking queries that may wait at once; each costs about 9 KiB."""
@@ -101,6 +101,7 @@ def make_app(
     if server is not None:
         app[LEADER_FORWARDING] = LeaderForwarding(server, others)
         app[CLUSTER] = LoneServer(agent)
+        app[FAST_PATH] = FastPath(app, server)
     app[AUTHORITY] = authority_of(server, agent)
     app[POLICY] = policy_of(agent)
     app[FILES] = {}
@@ -133,13 +134,16 @@ def authority_of(server: HttpBackend | None, agent: AgentInfo) -> Authority:
 
 @web.middleware
 async def _paced(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Tell the connection which part of a request it waits for."""
+    """Tell the connection which part of a request it waits for, and let it learn what its next one may skip."""
     protocol = request.protocol
     if not isinstance(protocol, ApiProtocol):
         return await handler(request)
     protocol.begin(request.content)
     try:
-        return await handler(request)
+        response = await handler(request)
+        if (fast_path := request.app.get(FAST_PATH)) is not None:
+            fast_path.learn(protocol, request, response)
+        return response
     finally:
         protocol.finish()
 
@@ -269,8 +273,7 @@ async def _compression(request: web.Request, handler: _Handler) -> web.StreamRes
     is_plain = isinstance(response, web.Response) and hdrs.CONTENT_ENCODING not in response.headers
     if isinstance(response, web.Response) and is_plain and not response.prepared:
         response.headers[hdrs.VARY] = hdrs.ACCEPT_ENCODING
-        accepted = request.headers.get(hdrs.ACCEPT_ENCODING)
-        if accepted is None or "gzip" not in accepted.lower():
+        if not accepts_gzip(request.headers):
             return response
         match response.body:
             case bytes() as body if len(body) < COMPRESS_MIN:
@@ -289,13 +292,5 @@ async def _compression(request: web.Request, handler: _Handler) -> web.StreamRes
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     if (begun := BEGUN.get(None)) is not None:
         begun.append(response)
-    context = request.app[CONTEXT]
-    context.metrics.count("http.response", labels=(("code", str(response.status)),))
-    if own := context.agent.response_headers:
-        response.headers.update(own)
-    if response.status >= NO_ERROR:
-        response.headers.setdefault(ERROR_HEADER, reason_of_status(response.status))
-    make_inert(request, response)
-    if hdrs.ACCESS_CONTROL_ALLOW_ORIGIN in response.headers and has_cors(request):
-        response.headers[hdrs.ACCESS_CONTROL_ALLOW_METHODS] = "HEAD, GET"
-        response.headers[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = "*"
+    count_response(request.app[CONTEXT].metrics, response.status)
+    complete_headers(request, response)

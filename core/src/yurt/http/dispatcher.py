@@ -39,7 +39,7 @@ from yurt.http.edge.browsers import READS
 from yurt.http.edge.rpc_names import RPC_NAMES
 from yurt.http.errors import NoServer, Refused, public_error
 from yurt.http.leases import Lease
-from yurt.http.query import read_options
+from yurt.http.query import ReadOptions, read_options
 from yurt.http.routes import BODY, QUERY, AnsweredBy, Route
 from yurt.runtime.metrics import Metrics
 from yurt.server.keys.last_secret import KnownDecision
@@ -88,6 +88,17 @@ class RequestAudit(Protocol):
 
 RECORD: web.RequestKey[RequestAudit] = web.RequestKey("yurt_record")
 """Set where requests are recorded."""
+
+
+class Read(NamedTuple):
+    """A request for a route with the options in its query."""
+
+    route: Route
+    options: ReadOptions
+
+
+AT_ONCE: web.RequestKey[Read] = web.RequestKey("yurt_at_once", Read)
+"""Set on a read whose handler waited for nothing (`yurt.http.fast_path`)."""
 IS_AUDITED: web.AppKey[bool] = web.AppKey("yurt_is_audited", bool)
 """Set where each request has a record."""
 ENDPOINTS: web.AppKey[dict[web.AbstractResource, Endpoint]] = web.AppKey("yurt_endpoints", dict)
@@ -252,12 +263,13 @@ def has_cors(request: web.Request) -> bool:
 
 
 async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
-    """As `_answered`, counted and timed."""
+    """As `answered`, counted and timed."""
     context = request.app[CONTEXT]
     now = context.env.monotonic
     began, is_failed = now(), False
     try:
-        response = await _answered(route, request, context)
+        read = Read(route, read_options(request.query, index_error=route.index_error))
+        response = await answered(read, request, context)
         is_failed = response.status >= INTERNAL_ERROR
         return response
     except Exception as error:
@@ -265,10 +277,10 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
         is_failed = shown is None or shown.status >= INTERNAL_ERROR
         raise
     finally:
-        _note(context.metrics, route, request.method, now() - began, is_failed=is_failed)
+        note(context.metrics, route, request.method, now() - began, is_failed=is_failed)
 
 
-def _note(metrics: Metrics, route: Route, method: str, seconds: float, *, is_failed: bool) -> None:
+def note(metrics: Metrics, route: Route, method: str, seconds: float, *, is_failed: bool) -> None:
     """Count a request; streams have no duration, because their readers decide how long they last."""
     if route.answered_by is AnsweredBy.LEADER:
         metrics.count("rpc.request")
@@ -284,12 +296,12 @@ def _note(metrics: Metrics, route: Route, method: str, seconds: float, *, is_fai
         metrics.time(name, seconds)
 
 
-async def _answered(route: Route, request: web.Request, context: Context) -> web.StreamResponse:
+async def answered(read: Read, request: web.Request, context: Context) -> web.StreamResponse:
     """Let the handler answer once the authority allows what the route needs, and as long as it does.
 
     Raises why the caller's rights have ended, if they end before the handler does.
     """
-    options = read_options(request.query, index_error=route.index_error)
+    route, options = read
     app = request.app
     authority = app[AUTHORITY]
     if context.server is None and _is_decided_by_server(route, context):
@@ -322,16 +334,18 @@ async def _answered(route: Route, request: web.Request, context: Context) -> web
     call = Call(request, context, options, access, scope, lease)
     if request.method not in READS:
         return await route.handler(call)
-    if not is_controlled or route.is_anonymous or route.has_effect_on_get:
-        return _as_read(call, await route.handler(call))
+    is_leased = is_controlled and not route.is_anonymous and not route.has_effect_on_get
     handled = route.handler(call)
-    if recalled is not None:
+    if is_leased and recalled is not None:
         access.begin_step(recalled)
     try:
         # Most reads wait for nothing: they end here, and need no lease.
         waits_for = handled.send(None)
     except StopIteration as done:
+        request[AT_ONCE] = read
         return _as_read(call, done.value)
+    if not is_leased:
+        return _as_read(call, await _continued(handled, waits_for))
     access.end_step()
     return _as_read(call, await _under_lease(lease, scope, _continued(handled, waits_for)))
 

@@ -64,6 +64,14 @@ class ZippedTexts:
         self._entries: OrderedDict[int, tuple[bytes | tuple[bytes, ...], tuple[bytes, ...], int]] = OrderedDict()
         self.bytes = 0
 
+    def find(self, body: bytes) -> bytes | None:
+        """A short body in gzip's format, if that is cached."""
+        found = self._entries.get(id(body))
+        if found is None or len(found[1]) > 1:
+            return None
+        self._entries.move_to_end(id(body))
+        return found[1][0]
+
     async def zipped(self, body: bytes | PiecesBody) -> bytes | PiecesBody:
         """A body in gzip's format."""
         source = body.kept if isinstance(body, PiecesBody) else body

@@ -5,6 +5,9 @@ there within `head_s`, and its body must keep up `body_bytes_per_s` on average a
 which this end does not read. Otherwise it is answered with 408, or closed where there is nobody to answer. A connection
 on which nothing came yet counts as one that has begun.
 
+A repeated read is answered as soon as its head is there, past aiohttp (`yurt.http.fast_path`): only on an idle connection,
+and only where the parser holds no part of a request, which is known as long as each request ended where its bytes did.
+
 Bytes that are not HTTP are answered with 400, and the connection is closed. Neither logs a traceback: invalid bytes
 of a peer are not a defect (`yurt.http.edge.client_errors`).
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.http import HttpProcessingError, RawRequestMessage
 from aiohttp.streams import StreamReader
 
@@ -44,6 +47,18 @@ class Pace(Value):
 
 class HalfSent(web.RequestPayloadError):
     """The rest of a request's body did not arrive in time."""
+
+
+class Answerer(Protocol):
+    """Answers repeated requests of a connection."""
+
+    def answer(self, connection: ApiProtocol, data: bytes) -> bytes:
+        """The answer to a whole head; b"" where it has to take the usual way."""
+        ...
+
+    def fits(self, block: bytes) -> bool:
+        """Whether these are its headers."""
+        ...
 
 
 class ConnectionTracker(Protocol):
@@ -82,6 +97,12 @@ class ApiProtocol(web.RequestHandler):
         """Where the requests of the connection come from, once it was asked (`yurt.http.authentication`)."""
         self.last_secret: LastSecret | None = None
         """The stored secret that its last request showed, as long as the connection lasts."""
+        self.known_head: Answerer | None = None
+        """What its next request may skip (`yurt.http.fast_path`)."""
+        self._head: tuple[bytes, object] = (b"", None)
+        """The last request that came as one whole head, and its raw headers, which identify it."""
+        self._missing = 0
+        """Bytes of the last request that have not come yet; below 0 where that is not known, and stays so."""
         self._connections = connections
         self._pace = connections.pace
         self._is_at_work = False
@@ -107,6 +128,17 @@ class ApiProtocol(web.RequestHandler):
         """Whether the headers are complete, but the body is not."""
         return self._body is not None and not self._body.is_eof()
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the connection."""
+        return self._loop
+
+    def head_of(self, request: web.BaseRequest) -> bytes:
+        """A request as it came, if it came at once, without a body, and its next one may be answered past aiohttp."""
+        head, raw_headers = self._head
+        is_usual = self._logging_enabled or self.is_task_api
+        return b"" if is_usual or raw_headers is not request.raw_headers else head
+
     # What the loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -125,24 +157,54 @@ class ApiProtocol(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Bytes arrived."""
+        if self.known_head is not None and self._is_idle() and (answer := self.known_head.answer(self, data)):
+            self._send(answer)
+            return
         if self._is_at_work:
             self._has_more = self._has_more or not self.is_body_awaited
         begins = not self._is_at_work and self._timer is None and not self.is_body_awaited
         if begins:
             self._begin_head()
         self._received += len(data)
+        waiting = len(self._messages)
         try:
             super().data_received(data)
         except Exception as error:
             self._connections.strangers.refuse_request(self.peer, f"it cannot be read: {type(error).__name__}")
             self.end()
             return
+        if data:  # aiohttp passes none to go on with a body that it held back
+            self._count_missing(data, self._messages[-1][0] if len(self._messages) == waiting + 1 else None)
         if self._messages and self._body is None:
             self._stop_timer()  # a head is there; its handler begins in a later turn
         elif begins:
             self._limit_head()
         if self._body is not None and self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
             self._body.set_exception(web.RequestPayloadError("the body is not valid HTTP"))
+
+    def _is_idle(self) -> bool:
+        """Whether all requests are answered, nothing of a further one came, and the client takes what is sent."""
+        waiter = self._waiter  # present while aiohttp's handler waits for a request, and done once it ends
+        is_waiting = waiter is not None and not waiter.done()
+        return is_waiting and self._missing == 0 and self._timer is None and not self.writing_paused
+
+    def _send(self, answer: bytes) -> None:
+        """Answer a whole request that aiohttp has not seen, on an idle connection."""
+        assert self.transport is not None and self._manager is not None
+        self._begin_head()
+        self._request_count += 1
+        self._manager.requests_count += 1
+        self._next_keepalive_close_time = self._loop.time() + self.keepalive_timeout
+        self.transport.write(answer)
+
+    def _count_missing(self, data: bytes, message: object) -> None:
+        """Follow where requests end; `message` is the one head that these bytes completed, None for none or several."""
+        if self._missing > 0:
+            self._missing -= len(data)  # below 0: a further request begins in the same bytes
+        elif self._missing == 0:
+            self._missing = missing_bytes(data, message) if isinstance(message, RawRequestMessage) else -1
+            if isinstance(message, RawRequestMessage) and data.find(b"\r\n\r\n") == len(data) - 4:
+                self._head = data, message.raw_headers
 
     # What requests tell.
 
@@ -241,3 +303,16 @@ class ApiProtocol(web.RequestHandler):
         if isinstance(kwargs.get("exc_info"), web.RequestPayloadError | HttpProcessingError | ConnectionError):
             return
         super().log_exception(*args, **kwargs)
+
+
+def missing_bytes(data: bytes, message: RawRequestMessage) -> int:
+    """How many bytes of a request's body come behind the first ones, which hold its head; below 0: not known."""
+    headers, size = message.headers, data.find(b"\r\n\r\n") + 4
+    lines = len(message.raw_headers) + 2
+    # Lines that the parser has joined or ended in another way would end the head at another place.
+    if size < 4 or data.count(b"\n", 0, size) != lines or data.count(b"\r", 0, size) != lines:
+        return -1
+    length = headers.get(hdrs.CONTENT_LENGTH, "0")
+    if message.chunked or message.upgrade or hdrs.TRANSFER_ENCODING in headers or not length.isdigit():
+        return -1
+    return size + int(length) - len(data)

@@ -59,6 +59,11 @@ class CurrentLeader:
         return self._has_term and self._writer.is_open
 
     @property
+    def is_confirmed_by_others(self) -> bool:
+        """Whether `confirm` asks other servers, and so waits."""
+        return self._log.has_other_servers
+
+    @property
     def name(self) -> str:
         """The leader's name; "" for none."""
         if self._known.is_leader:

@@ -1,0 +1,250 @@
+"""The fast path: answers a repeated read over an open connection without aiohttp's request machinery.
+
+Most requests are small reads that their client has sent before: an SDK asks again and again for a job, a node, its
+allocations, with the same headers. Parsing such a head, its task, the middlewares, the router and the writing of the
+headers cost several times what the answer itself costs. All of that follows from the bytes of the head, or from facts
+that do not change while the agent runs. So a connection keeps the headers of its last plain read, and the application
+the targets of plain reads; when both come again, byte by byte, the read is answered from what they led to.
+
+**What is skipped** was done for the same bytes before, with a result that they alone determine: the parser, the checks
+of browsers and of body codings (`app._gate`), the check of a node's route, the region, the router, the options of the
+query. Only headers of `PLAIN_HEADERS` are known to have no other effect; a head with any other one goes the whole way.
+
+**What is never skipped** depends on anything else, and is done for each request: that this server leads, the caller and
+its rights (`dispatcher.answered`, as for every request), the handler with the newest state, the metrics, the limits of
+connections and of idle ones. No answer and no decision is kept here.
+
+**What goes the whole way**: everything that is not an answer 200 with a short body, made without waiting. That is found
+out by trying: the answer is made in one step of its coroutine, and nothing is sent or counted before it is complete.
+Where the step waits or fails, the target is forgotten, and the same bytes take the usual way, so errors, refusals,
+blocking queries, forwarded requests and long lists have one implementation. So do requests that are recorded in the
+audit log or logged, those of tasks' sockets, and heads in several parts or with others behind them. With other servers
+a consistent read waits for their confirmation that this one leads, so there only reads that may be stale are answered
+here.
+
+Both memories are bounded: one head for each connection, and `TARGETS_MAX` targets in two halves. A caller who asks for
+ever new targets can push out those of others, who pay for one request the whole way and are back; only answers of 200
+count, so with access control strangers cannot do it. A client with other headers in every request has no use of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from hmac import compare_digest
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+from aiohttp import hdrs, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.helpers import rfc822_formatted_time
+from aiohttp.http import SERVER_SOFTWARE, HttpVersion11, RawRequestMessage
+from aiohttp.streams import EMPTY_PAYLOAD
+from multidict import CIMultiDictProxy
+from yarl import URL
+
+from yurt.http.call import CONTEXT
+from yurt.http.dispatcher import AT_ONCE, IS_AUDITED, Read, answered, note
+from yurt.http.edge.protocol import ApiProtocol
+from yurt.http.pieces import KeptAnswer
+from yurt.http.response_headers import COMPRESS_MIN, accepts_gzip, complete_headers, count_response
+from yurt.http.routes import AnsweredBy
+from yurt.server.backends import HttpBackend
+
+T = TypeVar("T")
+
+PLAIN_HEADERS: Final = frozenset(
+    {
+        "accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host",
+        "user-agent", "x-nomad-token",
+    }
+)  # fmt: skip
+"""Headers of plain reads, in lower case. `Host` has passed its check; the credentials are read for each request."""
+LINE_BEGIN: Final = b"GET /v1/"
+HEAD_MAX: Final = 4 * 1024
+"""Bytes of a head that is kept."""
+LINE_MAX: Final = 512
+BODY_MAX: Final = 64 * 1024
+"""Longer bodies are sent in pieces, between which others get a turn."""
+TARGETS_MAX: Final = 2_048
+"""About 2 KiB each."""
+STATUS_LINE: Final = "HTTP/1.1 200 OK"
+
+# No plain read writes by itself or looks at its task; a handler that does fails, and the request takes the usual way.
+_NO_WRITER: Final = cast(AbstractStreamWriter, None)
+_NO_TASK: Final = cast(Any, None)
+
+
+class Target(NamedTuple):
+    """The request line of a plain read, and what follows from it."""
+
+    path: str
+    """With the query, as it was sent."""
+    url: URL
+    match: web.UrlMappingMatchInfo
+    """The route of aiohttp's router and the parameters in the path."""
+    read: Read
+    needs_leader: bool
+
+
+class KnownHead:
+    """The headers of a connection's last plain read."""
+
+    __slots__ = ("_accepts_gzip", "_block", "_fast_path", "_headers", "_raw_headers")
+
+    def __init__(self, block: bytes, request: web.Request, fast_path: FastPath) -> None:
+        """`block` is the head behind the request line, up to its empty line."""
+        self._block = block
+        self._headers: CIMultiDictProxy[str] = request.headers
+        self._raw_headers = request.raw_headers
+        self._accepts_gzip = accepts_gzip(request.headers)
+        self._fast_path = fast_path
+
+    def fits(self, block: bytes) -> bool:
+        """Whether these are the headers.
+
+        They hold a secret, so the comparison takes the same time wherever the bytes differ (`Callers.is_shown_again`).
+        """
+        return compare_digest(self._block, block)
+
+    def answer(self, connection: ApiProtocol, data: bytes) -> bytes:
+        """The answer to a whole head; b"" where it has to take the usual way."""
+        line, _, block = data.partition(b"\r\n")
+        if not self.fits(block):
+            return b""
+        target = self._fast_path.find(line)
+        if target is None:
+            return b""
+        message = RawRequestMessage(
+            "GET", target.path, HttpVersion11, self._headers, self._raw_headers, False, None, False, False, target.url
+        )
+        request = web.Request(message, EMPTY_PAYLOAD, connection, _NO_WRITER, _NO_TASK, connection.loop)
+        request._match_info = target.match  # as `Application._handle` does
+        answer = self._fast_path.answer(target, request, accepts_gzip=self._accepts_gzip)
+        if not answer:
+            self._fast_path.forget(line)
+        return answer
+
+
+class FastPath:
+    """The known targets of an application, and the answers to plain reads of them."""
+
+    def __init__(self, app: web.Application, server: HttpBackend) -> None:
+        self._app = app
+        self._server = server
+        self._targets: dict[bytes, Target] = {}
+        """Those that were asked for since the others were put aside."""
+        self._older: dict[bytes, Target] = {}
+
+    def learn(self, connection: ApiProtocol, request: web.Request, response: web.StreamResponse) -> None:
+        """Keep what a request has led to, if it was a plain read."""
+        head = connection.head_of(request)
+        if not head.startswith(LINE_BEGIN) or len(head) > HEAD_MAX or not self._is_plain_read(request, response):
+            return
+        line, _, block = head.partition(b"\r\n")
+        known = connection.known_head
+        if known is None or not known.fits(block):
+            if not all(name.lower() in PLAIN_HEADERS for name in request.headers):
+                return
+            connection.known_head = KnownHead(block, request, self)
+        if len(line) <= LINE_MAX:
+            read = request[AT_ONCE]
+            needs_leader = read.route.answered_by is AnsweredBy.LEADER and not read.options.stale
+            match = request.match_info
+            self._keep(line, Target(request.raw_path, request.rel_url, match, read, needs_leader))
+
+    def find(self, line: bytes) -> Target | None:
+        """The target of a request line."""
+        found = self._targets.get(line)
+        if found is None and (found := self._older.pop(line, None)) is not None:
+            self._keep(line, found)
+        return found
+
+    def forget(self, line: bytes) -> None:
+        """A target is no plain read any more."""
+        self._targets.pop(line, None)
+
+    def answer(self, target: Target, request: web.Request, *, accepts_gzip: bool) -> bytes:
+        """The whole answer in bytes; b"" where the request has to take the usual way."""
+        context = self._app[CONTEXT]
+        now = context.env.monotonic
+        began = now()
+        try:
+            response = _result(self._respond(target, request))
+            answer = b"" if response is None else self._written(request, response, accepts_gzip=accepts_gzip)
+        except Exception:
+            return b""  # the usual way meets the same error, answers it, and logs it where it is a defect
+        if answer:
+            count_response(context.metrics, 200)
+            note(context.metrics, target.read.route, "GET", now() - began, is_failed=False)
+        return answer
+
+    def __len__(self) -> int:
+        return len(self._targets) + len(self._older)
+
+    async def _respond(self, target: Target, request: web.Request) -> web.StreamResponse | None:
+        if target.needs_leader:
+            leader = self._server.leader
+            if not leader.is_local or leader.is_confirmed_by_others:
+                return None
+            await leader.confirm()
+        return await answered(target.read, request, self._app[CONTEXT])
+
+    def _written(self, request: web.Request, response: web.StreamResponse, *, accepts_gzip: bool) -> bytes:
+        """A response as aiohttp would write it, the same headers in the same order; b"" for another than a plain one."""
+        body = _short_body(response)
+        if body is None:
+            return b""
+        headers = response.headers
+        headers[hdrs.VARY] = hdrs.ACCEPT_ENCODING
+        if accepts_gzip and len(body) >= COMPRESS_MIN:
+            zipped = self._app[CONTEXT].zipped.find(body) if isinstance(response, KeptAnswer) else None
+            if zipped is None:
+                return b""
+            body = zipped
+            headers[hdrs.CONTENT_ENCODING] = web.ContentCoding.gzip.value
+        complete_headers(request, response)
+        headers[hdrs.CONTENT_LENGTH] = str(len(body))
+        headers[hdrs.DATE] = rfc822_formatted_time()
+        headers[hdrs.SERVER] = SERVER_SOFTWARE
+        lines = [STATUS_LINE, *[f"{name}: {value}" for name, value in headers.items()], "", ""]
+        head = "\r\n".join(lines)
+        # A value with a line break would end its header: aiohttp refuses it, with an error that the usual way answers.
+        ends = len(lines) - 1
+        return head.encode() + body if head.count("\n") == ends == head.count("\r") else b""
+
+    def _is_plain_read(self, request: web.Request, response: web.StreamResponse) -> bool:
+        if AT_ONCE not in request or IS_AUDITED in self._app or _short_body(response) is None or response.cookies:
+            return False
+        if request.version != HttpVersion11 or not request.keep_alive:
+            return False
+        route, options = request[AT_ONCE]
+        return not (route.answered_by is AnsweredBy.NODE or route.is_stream or route.has_effect_on_get or options.index)
+
+    def _keep(self, line: bytes, target: Target) -> None:
+        if len(self._targets) >= TARGETS_MAX // 2:
+            self._older, self._targets = self._targets, {}
+        self._targets[line] = target
+
+
+def _short_body(response: web.StreamResponse) -> bytes | None:
+    """The body of an answer 200 that has nothing else about it, and is short; None for any other answer."""
+    if type(response) not in (web.Response, KeptAnswer) or response.status != 200:
+        return None
+    assert isinstance(response, web.Response)
+    body = response.body
+    is_special = response.compression or response.chunked or response.keep_alive is False
+    return body if isinstance(body, bytes) and len(body) <= BODY_MAX and not is_special else None
+
+
+def _result(coroutine: Coroutine[Any, Any, T]) -> T | None:
+    """What a coroutine returns if it waits for nothing; None otherwise, and then it ends at its first wait."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    return None
+
+
+FAST_PATH: web.AppKey[FastPath] = web.AppKey("yurt_fast_path", FastPath)
+"""Set on agents with a server."""
