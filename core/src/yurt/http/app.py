@@ -292,5 +292,6 @@ async def _compression(request: web.Request, handler: _Handler) -> web.StreamRes
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     if (begun := BEGUN.get(None)) is not None:
         begun.append(response)
-    count_response(request.app[CONTEXT].metrics, response.status)
-    complete_headers(request, response)
+    context = request.app[CONTEXT]
+    count_response(context.metrics, response.status)
+    complete_headers(request, response, context.agent.response_headers)

@@ -189,7 +189,7 @@ class FastPath:
         return await answered(target.read, request, self._app[CONTEXT])
 
     def _written(self, request: web.Request, response: web.StreamResponse, *, accepts_gzip: bool) -> bytes:
-        """A response as aiohttp would write it, the same headers in the same order; b"" for another than a plain one."""
+        """A response as aiohttp would write it, its headers in the same order; b"" where it is not a plain one."""
         body = _short_body(response)
         if body is None:
             return b""
@@ -201,10 +201,10 @@ class FastPath:
                 return b""
             body = zipped
             headers[hdrs.CONTENT_ENCODING] = web.ContentCoding.gzip.value
-        complete_headers(request, response)
         headers[hdrs.CONTENT_LENGTH] = str(len(body))
         headers[hdrs.DATE] = rfc822_formatted_time()
         headers[hdrs.SERVER] = SERVER_SOFTWARE
+        complete_headers(request, response, self._app[CONTEXT].agent.response_headers)
         lines = [STATUS_LINE, *[f"{name}: {value}" for name, value in headers.items()], "", ""]
         head = "\r\n".join(lines)
         # A value with a line break would end its header: aiohttp refuses it, with an error that the usual way answers.

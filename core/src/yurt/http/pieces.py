@@ -81,7 +81,7 @@ class ZippedTexts:
             return body_of(found[1])
         pieces = (source,) if isinstance(source, bytes) else source
         is_short = sum(map(len, pieces)) <= ZIPPED_AT_ONCE
-        made = tuple(_zip(pieces) if is_short else await asyncio.to_thread(_zip, pieces))
+        made = (b"".join(_zip(pieces)),) if is_short else tuple(await asyncio.to_thread(_zip, pieces))
         size = sum(map(len, (*pieces, *made))) + ZIPPED_ENTRY_BYTES
         if id(source) not in self._entries and size <= self._bytes_max:
             self._keep(source, made, size)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import hdrs, web
 from multidict import CIMultiDictProxy
 
-from yurt.http.call import CONTEXT
 from yurt.http.dispatcher import has_cors
 from yurt.http.edge.security_headers import make_inert
 from yurt.runtime.metrics import Metrics
@@ -28,9 +28,9 @@ def count_response(metrics: Metrics, status: int) -> None:
     metrics.count("http.response", labels=(("code", str(status)),))
 
 
-def complete_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Add the operator's headers, the reason of an error, and what keeps an answer inert in browsers."""
-    if own := request.app[CONTEXT].agent.response_headers:
+def complete_headers(request: web.Request, response: web.StreamResponse, own: Mapping[str, str]) -> None:
+    """Add the operator's own headers, the reason of an error, and what keeps an answer inert in browsers."""
+    if own:
         response.headers.update(own)
     if response.status >= NO_ERROR:
         response.headers.setdefault(ERROR_HEADER, reason_of_status(response.status))

@@ -5,8 +5,9 @@ there within `head_s`, and its body must keep up `body_bytes_per_s` on average a
 which this end does not read. Otherwise it is answered with 408, or closed where there is nobody to answer. A connection
 on which nothing came yet counts as one that has begun.
 
-A repeated read is answered as soon as its head is there, past aiohttp (`yurt.http.fast_path`): only on an idle connection,
-and only where the parser holds no part of a request, which is known as long as each request ended where its bytes did.
+A repeated read is answered as soon as its head is there, past aiohttp (`yurt.http.fast_path`): only on an idle
+connection, and only where the parser holds no part of a request, which is known as long as each request ended where its
+bytes did.
 
 Bytes that are not HTTP are answered with 400, and the connection is closed. Neither logs a traceback: invalid bytes
 of a peer are not a defect (`yurt.http.edge.client_errors`).
@@ -160,9 +161,9 @@ class ApiProtocol(web.RequestHandler):
         if self.known_head is not None and self._is_idle() and (answer := self.known_head.answer(self, data)):
             self._send(answer)
             return
-        if self._is_at_work:
+        if self._is_at_work and data:  # aiohttp passes none to go on with a body that it held back
             self._has_more = self._has_more or not self.is_body_awaited
-        begins = not self._is_at_work and self._timer is None and not self.is_body_awaited
+        begins = bool(data) and not self._is_at_work and self._timer is None and not self.is_body_awaited
         if begins:
             self._begin_head()
         self._received += len(data)
@@ -173,7 +174,7 @@ class ApiProtocol(web.RequestHandler):
             self._connections.strangers.refuse_request(self.peer, f"it cannot be read: {type(error).__name__}")
             self.end()
             return
-        if data:  # aiohttp passes none to go on with a body that it held back
+        if data:
             self._count_missing(data, self._messages[-1][0] if len(self._messages) == waiting + 1 else None)
         if self._messages and self._body is None:
             self._stop_timer()  # a head is there; its handler begins in a later turn

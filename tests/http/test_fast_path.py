@@ -1,0 +1,380 @@
+"""Repeated reads are answered past aiohttp: what a client gets, and who gets it, is as if they were not."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import itertools
+import json
+import re
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from yurt.agent.node import HTTP_OPTIONS
+from yurt.audit.settings import AuditSettings, AuditSinkSettings
+from yurt.http import fast_path
+from yurt.http.agent_info import AgentInfo
+from yurt.http.app import add_audit, make_app
+from yurt.http.audit import AUDIT
+from yurt.http.edge.client_errors import STRANGERS
+from yurt.http.edge.connections import Connections, ServedAddress
+from yurt.http.edge.protocol import Pace
+from yurt.http.fast_path import FAST_PATH, FastPath
+from yurt.server.server import Server
+from yurt.storage.memory import MemoryLog
+from yurt.testing.fakes import eventually
+from yurt.testing.http_api import Api, add_ready_node, job_document, serving
+
+OPTIONS = {**HTTP_OPTIONS, "access_log": None}
+"""The options of an agent that logs no requests."""
+HEADERS = "Host: 127.0.0.1\r\nUser-Agent: test\r\n"
+DATE = re.compile(rb"\r\nDate: [^\r]+")
+JOB = "/v1/job/web"
+
+
+def head(target: str, headers: str = HEADERS) -> bytes:
+    return f"GET {target} HTTP/1.1\r\n{headers}\r\n".encode()
+
+
+class Wire:
+    """One connection, over which bytes are sent and answers read."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+
+    async def ask(self, request: bytes) -> bytes:
+        """The whole answer."""
+        self.writer.write(request)
+        return await self.answer()
+
+    async def answer(self) -> bytes:
+        """The next answer; b"" when the connection has ended."""
+        async with asyncio.timeout(10):
+            try:
+                found = await self._reader.readuntil(b"\r\n\r\n")
+            except asyncio.IncompleteReadError as end:
+                return end.partial
+            length = re.search(rb"Content-Length: (\d+)", found)
+            return found + await self._reader.readexactly(int(length[1]) if length else 0)
+
+    async def is_ended(self) -> bool:
+        """Whether the server has closed it."""
+        return not await self.answer()
+
+    async def status(self, request: bytes) -> int:
+        return int((await self.ask(request)).split()[1])
+
+    async def json(self, target: str) -> Any:
+        return json.loads((await self.ask(head(target))).partition(b"\r\n\r\n")[2])
+
+
+class Served:
+    """An application behind connections of the server's own kind."""
+
+    def __init__(self, app: web.Application, runner: web.AppRunner, port: int) -> None:
+        self.fast_path: FastPath = app[FAST_PATH]
+        self.usual = 0
+        """Requests that took the usual way."""
+        self.wires: list[Wire] = []
+        self._port = port
+        assert runner.server is not None
+        make = runner.server.request_factory
+
+        def counted(*parts: Any) -> web.BaseRequest:
+            self.usual += 1
+            return make(*parts)
+
+        runner.server.request_factory = counted
+
+    async def connect(self) -> Wire:
+        self.wires.append(wire := Wire(*await asyncio.open_connection("127.0.0.1", self._port)))
+        return wire
+
+    async def learnt(self, *targets: str, headers: str = HEADERS) -> Wire:
+        """A connection whose reads of these targets are answered past aiohttp."""
+        wire = await self.connect()
+        for target in targets:
+            assert await wire.status(head(target, headers)) == 200
+        usual = self.usual
+        for target in targets:
+            assert await wire.status(head(target, headers)) == 200
+        assert self.usual == usual, "they were answered past aiohttp"
+        return wire
+
+
+@asynccontextmanager
+async def served(
+    server: Server, *, limit: int = 0, pace: Pace | None = None, audit: Any = None, keepalive_timeout: float = 60.0,
+    **facts: Any,
+) -> AsyncIterator[Served]:  # fmt: skip
+    app = make_app(server.http, None, AgentInfo(name="test", **facts))
+    if audit is not None:
+        add_audit(app, audit)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    options: Mapping[str, Any] = {**OPTIONS, "keepalive_timeout": keepalive_timeout}
+    connections = Connections(limit, strangers=app[STRANGERS], options=options, pace=pace)
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setblocking(False)
+    await ServedAddress(runner, listening, connections, tls=None, handshake_s=0).start()
+    made = Served(app, runner, listening.getsockname()[1])
+    try:
+        yield made
+    finally:
+        for wire in made.wires:
+            wire.writer.close()
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with serving() as made:
+        await add_ready_node(made)
+        assert (await made.register()).status == 200
+        await made.wait_until(f"{JOB}/allocations", bool)
+        yield made
+
+
+@pytest.fixture
+async def http(api: Api) -> AsyncIterator[Served]:
+    async with served(api.server) as made:
+        yield made
+
+
+TARGETS = (
+    "/v1/status/leader", JOB, f"{JOB}/summary", f"{JOB}/allocations", f"{JOB}/evaluations", f"{JOB}?pretty",
+    f"{JOB}/allocations?all=true", "/v1/jobs", "/v1/nodes?prefix=11&per_page=5", "/v1/evaluations", "/v1/agent/health",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("coding", ["", "Accept-Encoding: gzip, deflate\r\n"])
+@pytest.mark.parametrize("own", [{}, {"Access-Control-Allow-Origin": "*", "X-Own": "a"}], ids=["plain", "own headers"])
+async def test_an_answer_is_the_same_on_both_ways(api: Api, coding: str, own: Mapping[str, str]) -> None:
+    async with served(api.server, response_headers=own) as http:
+        wire = await http.connect()
+        for target in TARGETS:
+            request = head(target, HEADERS + coding)
+            answers = [DATE.sub(b"", await wire.ask(request)) for _ in range(3)]
+            assert b"\r\nServer: " in answers[0] and answers[0].startswith(b"HTTP/1.1 200 OK\r\n")
+            assert answers[1] == answers[0] and answers[2] == answers[0], target
+        assert http.usual < 2 * len(TARGETS), "some of them were answered past aiohttp"
+
+
+async def test_every_small_read_is_answered_past_aiohttp(http: Served) -> None:
+    await http.learnt("/v1/status/leader", JOB, f"{JOB}/summary", f"{JOB}/allocations", f"{JOB}/evaluations")
+
+
+async def test_a_compressed_answer_is_sent_from_the_cache(http: Served, api: Api) -> None:
+    wire = await http.learnt(JOB, headers=HEADERS + "Accept-Encoding: gzip\r\n")
+    answer = await wire.ask(head(JOB, HEADERS + "Accept-Encoding: gzip\r\n"))
+    found, _, body = answer.partition(b"\r\n\r\n")
+    assert b"Content-Encoding: gzip" in found and json.loads(gzip.decompress(body))["ID"] == "web"
+
+
+async def test_requests_are_counted_on_both_ways(http: Served, api: Api) -> None:
+    wire = await http.connect()
+    counters, timings = api.server.metrics.counters, api.server.metrics.timings
+    labelled = api.server.metrics.labelled_counters
+
+    def counts() -> tuple[int, ...]:
+        answers = labelled["http.response", (("code", "200"),)]
+        return answers, counters["rpc.query"], timings["http.request"].count, timings["job.get_job"].count
+
+    seen = []
+    for _ in range(4):
+        assert await wire.status(head(JOB)) == 200
+        seen.append(counts())
+    assert http.usual == 1
+    steps = [tuple(b - a for a, b in zip(*pair, strict=True)) for pair in itertools.pairwise(seen)]
+    assert steps == [(1, 1, 1, 1)] * 3
+
+
+async def test_a_change_is_seen_at_once_and_a_deletion_too(http: Served, api: Api) -> None:
+    wire = await http.learnt(JOB, "/v1/jobs")
+    assert (await api.register(Priority=70)).status == 200
+    assert (await wire.json(JOB))["Priority"] == 70
+    assert (await wire.json("/v1/jobs"))[0]["Priority"] == 70
+    assert (await api.call("DELETE", f"{JOB}?purge=true")).status == 200
+    assert await wire.status(head(JOB)) == 404
+    assert await wire.json("/v1/jobs") == []
+
+
+async def test_other_headers_take_the_usual_way_and_are_checked(http: Served) -> None:
+    wire = await http.learnt(JOB)
+    foreign = f"{HEADERS}Origin: http://evil.example\r\n"
+    for headers in (foreign, HEADERS.replace("127.0.0.1", "evil.example"), f"{HEADERS}Sec-Fetch-Site: cross-site\r\n"):
+        for _ in range(3):
+            assert await wire.status(head(JOB, headers)) == 403, headers
+        assert await wire.status(head(JOB)) == 200
+    usual = http.usual
+    own = f"{HEADERS}Sec-Fetch-Site: same-origin\r\n"
+    assert [await wire.status(head(JOB, own)) for _ in range(3)] == [200] * 3
+    assert http.usual == usual + 3, "a header that nobody knows to be plain"
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.0", "HTTP/1.1\r\nConnection: close"])
+async def test_a_connection_that_ends_with_its_answer_is_not_learnt(http: Served, version: str) -> None:
+    wire = await http.connect()
+    assert await wire.status(head(JOB).replace(b"HTTP/1.1", version.encode())) == 200
+    assert await wire.is_ended() and len(http.fast_path) == 0
+
+
+async def test_a_blocking_query_still_waits(http: Served, api: Api) -> None:
+    wire = await http.learnt(JOB)
+    index = (await wire.json(JOB))["ModifyIndex"]
+    waiting = asyncio.create_task(wire.ask(head(f"{JOB}?index={index}&wait=10s")))
+    assert (await api.register(Priority=60)).status == 200
+    assert b'"Priority":60' in await waiting
+    usual = http.usual
+    assert await wire.status(head(f"{JOB}?index={index}&wait=10s")) == 200
+    assert http.usual == usual + 1
+
+
+async def test_a_head_that_comes_while_another_is_answered_is_not_taken_for_it(http: Served, api: Api) -> None:
+    wire = await http.connect()
+    index = int(re.search(rb"X-Nomad-Index: (\d+)", await wire.ask(head("/v1/jobs")))[1])  # type: ignore[index]
+    wire.writer.write(head(f"/v1/jobs?index={index}"))
+    await eventually(lambda: http.usual == 2)
+    wire.writer.write(head("/v1/nodes"))
+    await wire.writer.drain()
+    await asyncio.sleep(0.05)  # it is read while the other waits
+    assert (await api.register("other")).status == 200
+    assert [b"JobSummary" in await wire.answer() for _ in range(2)] == [True, False]
+    other = await http.connect()
+    for target, is_jobs in (("/v1/nodes", False), ("/v1/jobs", True)) * 3:
+        for each in (wire, other):
+            assert (b"JobSummary" in await each.ask(head(target))) is is_jobs, target
+
+
+async def test_heads_in_parts_and_several_at_once_are_answered_in_order(http: Served) -> None:
+    wire = await http.learnt(JOB, "/v1/nodes")
+    wire.writer.write(head(JOB) + head("/v1/nodes") + head(JOB)[:20])
+    assert [b'"TaskGroups"' in await wire.answer() for _ in range(2)] == [True, False]
+    assert b'"TaskGroups"' in await wire.ask(head(JOB)[20:])
+    wire.writer.write(head(JOB)[:30])
+    await wire.writer.drain()
+    await asyncio.sleep(0.05)
+    # To the parser these bytes are the rest of a target, not a request.
+    assert await wire.status(head("/v1/nodes")) == 400
+
+
+async def test_a_body_that_looks_like_a_known_head_is_a_body(http: Served, api: Api) -> None:
+    wire = await http.learnt("/v1/nodes")
+    known = head("/v1/nodes")
+    wire.writer.write(f"PUT /v1/jobs HTTP/1.1\r\n{HEADERS}Content-Length: {len(known)}\r\n\r\n".encode())
+    await wire.writer.drain()
+    await asyncio.sleep(0.05)
+    assert await wire.status(known) == 400
+    assert await wire.status(known) == 200
+
+
+async def test_reads_between_writes_are_answered_past_aiohttp(http: Served) -> None:
+    wire = await http.learnt(JOB)
+    for priority in (60, 61):
+        body = json.dumps({"Job": job_document("web", Priority=priority)}).encode()
+        usual = http.usual
+        put = f"PUT /v1/jobs HTTP/1.1\r\n{HEADERS}Content-Length: {len(body)}\r\n\r\n".encode()
+        assert await wire.status(put + body) == 200
+        assert (await wire.json(JOB))["Priority"] == priority
+        assert http.usual == usual + 1
+
+
+async def test_a_connection_that_is_idle_after_a_write_has_begun_no_request(api: Api) -> None:
+    async with served(api.server, pace=Pace(head_s=0.2)) as http:
+        wire = await http.connect()
+        body = json.dumps({"Job": job_document("web")}).encode()
+        put = f"PUT /v1/jobs HTTP/1.1\r\n{HEADERS}Content-Length: {len(body)}\r\n\r\n".encode()
+        assert await wire.status(put + body) == 200
+        await asyncio.sleep(0.6)
+        assert await wire.status(put + body) == 200
+
+
+async def test_a_half_sent_head_after_known_ones_is_given_up(api: Api) -> None:
+    async with served(api.server, pace=Pace(head_s=0.2)) as http:
+        wire = await http.learnt(JOB)
+        assert await wire.status(head(JOB)[:-2]) == 408
+        assert await wire.is_ended()
+
+
+async def test_an_idle_connection_is_closed_after_its_last_answer(api: Api) -> None:
+    async with served(api.server, keepalive_timeout=1.0) as http:
+        wire = await http.learnt(JOB)
+        for _ in range(6):
+            await asyncio.sleep(0.3)
+            assert await wire.status(head(JOB)) == 200
+        assert await wire.is_ended()
+
+
+async def test_a_connection_whose_read_is_known_is_the_youngest(api: Api) -> None:
+    async with served(api.server, limit=2) as http:
+        first, second = await http.learnt(JOB), await http.connect()
+        assert await second.status(head(JOB)) == 200
+        assert await first.status(head(JOB)) == 200
+        third = await http.connect()
+        assert await third.status(head(JOB)) == 200
+        assert await second.is_ended()
+        assert await first.status(head(JOB)) == 200
+
+
+async def test_what_is_kept_is_bounded(http: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_path, "TARGETS_MAX", 8)
+    wire = await http.learnt(JOB)
+    for number in range(50):
+        assert await wire.status(head(f"{JOB}?unknown={number}")) == 200
+        assert len(http.fast_path) <= 8
+    long = HEADERS + f"Accept: {'a' * fast_path.HEAD_MAX}\r\n"
+    usual = http.usual
+    assert [await wire.status(head(JOB, long)) for _ in range(3)] == [200] * 3
+    assert await wire.status(head(f"{JOB}?{'a' * fast_path.LINE_MAX}")) == 200
+    assert http.usual == usual + 4 and len(http.fast_path) <= 8
+    await http.learnt(JOB)
+
+
+async def test_a_target_that_is_asked_for_stays_known(http: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_path, "TARGETS_MAX", 8)
+    wire = await http.learnt(JOB)
+    for number in range(50):
+        assert await wire.status(head(f"{JOB}?unknown={number}")) == 200
+        usual = http.usual
+        assert await wire.status(head(JOB)) == 200 and http.usual == usual
+
+
+class SharedLog(MemoryLog):
+    """A log that other servers might use too."""
+
+    @property
+    def has_other_servers(self) -> bool:
+        return True
+
+
+async def test_with_other_servers_only_reads_that_may_be_stale_skip_their_confirmation() -> None:
+    async with serving(log=SharedLog()) as api, served(api.server) as http:
+        await add_ready_node(api)
+        wire = await http.learnt("/v1/nodes?stale")
+        usual = http.usual
+        assert [await wire.status(head("/v1/nodes")) for _ in range(3)] == [200] * 3
+        assert http.usual == usual + 3
+
+
+async def test_a_server_whose_log_is_closed_answers_no_known_read(http: Served, api: Api) -> None:
+    wire = await http.learnt(JOB)
+    await api.server.stop()
+    usual = http.usual
+    assert await wire.status(head(JOB)) >= 500
+    assert http.usual == usual + 1
+
+
+async def test_the_audit_log_has_a_line_for_each_read(tmp_path: Path) -> None:
+    sink = AuditSinkSettings(name="file", path=tmp_path / "audit.log")
+    async with serving(audit=AuditSettings(sinks=(sink,))) as api:
+        async with served(api.server, audit=api.client.server.app[AUDIT]) as http:
+            wire = await http.connect()
+            assert [await wire.status(head("/v1/nodes")) for _ in range(3)] == [200] * 3
+            assert http.usual == 3
+    assert (tmp_path / "audit.log").read_text().count('"endpoint":"/v1/nodes"') == 3
