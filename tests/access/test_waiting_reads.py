@@ -15,6 +15,7 @@ from yurt.acl.fixed_rights import FixedRights
 from yurt.http import dispatcher, routes
 from yurt.http.audit import AuditRecord
 from yurt.http.call import CONTEXT, Call
+from yurt.http.query import NO_OPTIONS
 from yurt.http.routes import QUERY
 from yurt.sdk.value import replace
 from yurt.server.config import AclConfig
@@ -56,7 +57,8 @@ async def test_a_read_that_waits_once_asks_for_its_rights_again() -> None:
                 transport=Transport(),
                 protocol=own_connection(),
             )
-            await dispatcher._answered(routes.get("/v1/jobs", handler, needs=READ, scope=QUERY), request, app[CONTEXT])
+            read = dispatcher.Read(routes.get("/v1/jobs", handler, needs=READ, scope=QUERY), NO_OPTIONS)
+            await dispatcher.answered(read, request, app[CONTEXT])
 
         await ask(answers_at_once)
         await ask(answers_at_once)
