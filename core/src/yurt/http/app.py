@@ -101,7 +101,7 @@ def make_app(
     if server is not None:
         app[LEADER_FORWARDING] = LeaderForwarding(server, others)
         app[CLUSTER] = LoneServer(agent)
-        app[FAST_PATH] = FastPath(app, server)
+        app[FAST_PATH] = FastPath(app, app[CONTEXT], server)
     app[AUTHORITY] = authority_of(server, agent)
     app[POLICY] = policy_of(agent)
     app[FILES] = {}

@@ -41,7 +41,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from multidict import CIMultiDictProxy
 from yarl import URL
 
-from yurt.http.call import CONTEXT
+from yurt.http.call import Context
 from yurt.http.dispatcher import AT_ONCE, IS_AUDITED, Read, answered, note
 from yurt.http.edge.protocol import ApiProtocol
 from yurt.http.pieces import KeptAnswer
@@ -127,9 +127,10 @@ class KnownHead:
 class FastPath:
     """The known targets of an application, and the answers to plain reads of them."""
 
-    def __init__(self, app: web.Application, server: HttpBackend) -> None:
+    def __init__(self, app: web.Application, context: Context, server: HttpBackend) -> None:
         self._app = app
-        self._server = server
+        self._context = context
+        self._leader = server.leader
         self._targets: dict[bytes, Target] = {}
         """Those that were asked for since the others were put aside."""
         self._older: dict[bytes, Target] = {}
@@ -164,7 +165,7 @@ class FastPath:
 
     def answer(self, target: Target, request: web.Request, *, accepts_gzip: bool) -> bytes:
         """The whole answer in bytes; b"" where the request has to take the usual way."""
-        context = self._app[CONTEXT]
+        context = self._context
         now = context.env.monotonic
         began = now()
         try:
@@ -182,11 +183,11 @@ class FastPath:
 
     async def _respond(self, target: Target, request: web.Request) -> web.StreamResponse | None:
         if target.needs_leader:
-            leader = self._server.leader
+            leader = self._leader
             if not leader.is_local or leader.is_confirmed_by_others:
                 return None
             await leader.confirm()
-        return await answered(target.read, request, self._app[CONTEXT])
+        return await answered(target.read, request, self._context)
 
     def _written(self, request: web.Request, response: web.StreamResponse, *, accepts_gzip: bool) -> bytes:
         """A response as aiohttp would write it, its headers in the same order; b"" where it is not a plain one."""
@@ -196,7 +197,7 @@ class FastPath:
         headers = response.headers
         headers[hdrs.VARY] = hdrs.ACCEPT_ENCODING
         if accepts_gzip and len(body) >= COMPRESS_MIN:
-            zipped = self._app[CONTEXT].zipped.find(body) if isinstance(response, KeptAnswer) else None
+            zipped = self._context.zipped.find(body) if isinstance(response, KeptAnswer) else None
             if zipped is None:
                 return b""
             body = zipped
@@ -204,7 +205,7 @@ class FastPath:
         headers[hdrs.CONTENT_LENGTH] = str(len(body))
         headers[hdrs.DATE] = rfc822_formatted_time()
         headers[hdrs.SERVER] = SERVER_SOFTWARE
-        complete_headers(request, response, self._app[CONTEXT].agent.response_headers)
+        complete_headers(request, response, self._context.agent.response_headers)
         lines = [STATUS_LINE, *[f"{name}: {value}" for name, value in headers.items()], "", ""]
         head = "\r\n".join(lines)
         # A value with a line break would end its header: aiohttp refuses it, with an error that the usual way answers.
@@ -227,9 +228,9 @@ class FastPath:
 
 def _short_body(response: web.StreamResponse) -> bytes | None:
     """The body of an answer 200 that has nothing else about it, and is short; None for any other answer."""
-    if type(response) not in (web.Response, KeptAnswer) or response.status != 200:
+    # By type: a class of its own may send itself in another way, and `isinstance` of an abstract class costs more.
+    if not (type(response) is KeptAnswer or type(response) is web.Response) or response.status != 200:
         return None
-    assert isinstance(response, web.Response)
     body = response.body
     is_special = response.compression or response.chunked or response.keep_alive is False
     return body if isinstance(body, bytes) and len(body) <= BODY_MAX and not is_special else None
