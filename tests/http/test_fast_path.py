@@ -23,7 +23,7 @@ from yurt.http.app import add_audit, make_app
 from yurt.http.audit import AUDIT
 from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, ServedAddress
-from yurt.http.edge.protocol import Pace
+from yurt.http.edge.protocol import ApiProtocol, Pace
 from yurt.http.fast_path import FAST_PATH, FastPath
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
@@ -74,6 +74,23 @@ class Wire:
         return json.loads((await self.ask(head(target))).partition(b"\r\n\r\n")[2])
 
 
+class Transport(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
 class Served:
     """An application behind connections of the server's own kind."""
 
@@ -91,6 +108,13 @@ class Served:
             return make(*parts)
 
         runner.server.request_factory = counted
+        self._server = runner.server
+
+    def connection(self) -> tuple[ApiProtocol, Transport]:
+        """The server's end of a connection whose bytes a test passes on itself."""
+        connection, transport = Connections(options=OPTIONS).make(self._server), Transport()
+        connection.connection_made(transport)
+        return connection, transport
 
     async def connect(self) -> Wire:
         self.wires.append(wire := Wire(*await asyncio.open_connection("127.0.0.1", self._port)))
@@ -252,6 +276,24 @@ async def test_a_head_that_comes_while_another_is_answered_is_not_taken_for_it(h
             assert (b"JobSummary" in await each.ask(head(target))) is is_jobs, target
 
 
+async def test_a_head_behind_one_that_is_not_answered_yet_is_not_learnt_as_it(http: Served) -> None:
+    connection, transport = http.connection()
+    connection.data_received(head("/v1/jobs"))
+    connection.data_received(head("/v1/nodes?index=1"))  # which is not learnt as itself
+    await eventually(lambda: transport.written.count(b"HTTP/1.1 200") == 2)
+    connection.connection_lost(None)
+    wire = await http.connect()
+    for target, is_jobs in (("/v1/jobs", True), ("/v1/nodes?index=1", False)) * 3:
+        assert (b"JobSummary" in await wire.ask(head(target))) is is_jobs, target
+
+
+async def test_the_rest_of_a_head_that_came_behind_another_is_no_head(http: Served) -> None:
+    wire = await http.learnt("/v1/nodes")
+    assert await wire.status(head("/v1/nodes") + head(JOB)[:30]) == 200
+    # To the parser these bytes are the rest of a target, not a request.
+    assert await wire.status(head("/v1/nodes")) == 400
+
+
 async def test_heads_in_parts_and_several_at_once_are_answered_in_order(http: Served) -> None:
     wire = await http.learnt(JOB, "/v1/nodes")
     wire.writer.write(head(JOB) + head("/v1/nodes") + head(JOB)[:20])
@@ -372,9 +414,11 @@ async def test_a_server_whose_log_is_closed_answers_no_known_read(http: Served, 
 
 async def test_the_audit_log_has_a_line_for_each_read(tmp_path: Path) -> None:
     sink = AuditSinkSettings(name="file", path=tmp_path / "audit.log")
-    async with serving(audit=AuditSettings(sinks=(sink,))) as api:
-        async with served(api.server, audit=api.client.server.app[AUDIT]) as http:
-            wire = await http.connect()
-            assert [await wire.status(head("/v1/nodes")) for _ in range(3)] == [200] * 3
-            assert http.usual == 3
+    async with (
+        serving(audit=AuditSettings(sinks=(sink,))) as api,
+        served(api.server, audit=api.client.server.app[AUDIT]) as http,
+    ):
+        wire = await http.connect()
+        assert [await wire.status(head("/v1/nodes")) for _ in range(3)] == [200] * 3
+        assert http.usual == 3
     assert (tmp_path / "audit.log").read_text().count('"endpoint":"/v1/nodes"') == 3
