@@ -49,13 +49,15 @@ class OneConnection:
         return found
 
 
-@pytest.fixture
-async def connection() -> AsyncIterator[OneConnection]:
+@pytest.fixture(params=[True, False], ids=["logged", "repeated past aiohttp"])
+async def connection(request: pytest.FixtureRequest) -> AsyncIterator[OneConnection]:
+    """An agent that logs requests takes none past aiohttp (`yurt.http.fast_path`)."""
+    options = HTTP_OPTIONS if request.param else {**HTTP_OPTIONS, "access_log": None}
     async with bootstrapped() as callers:
         app = make_app(callers.api.server.http, None, AgentInfo(name="test"))
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
-        connections = Connections(strangers=app[STRANGERS], options=HTTP_OPTIONS)
+        connections = Connections(strangers=app[STRANGERS], options=options)
         listening = socket.create_server(("127.0.0.1", 0))
         listening.setblocking(False)
         await ServedAddress(runner, listening, connections, tls=None, handshake_s=0).start()
