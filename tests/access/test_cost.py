@@ -2,7 +2,7 @@
 
 Seconds are measured by `python -m bench acl`. A read of one job is the cheapest request, so it loses the largest share.
 A read is counted on both of its ways: the usual one, which the first request of a connection takes, and the one past
-aiohttp of those that repeat it (`yurt.http.fast_path`).
+aiohttp of those that repeat it (`yurt.http.plain_reads.fast_path`).
 """
 
 from __future__ import annotations

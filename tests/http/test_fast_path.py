@@ -17,14 +17,14 @@ import pytest
 from aiohttp import web
 from yurt.agent.node import HTTP_OPTIONS
 from yurt.audit.settings import AuditSettings, AuditSinkSettings
-from yurt.http import fast_path
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import add_audit, make_app
 from yurt.http.audit import AUDIT
 from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, ServedAddress
 from yurt.http.edge.protocol import ApiProtocol, Pace
-from yurt.http.fast_path import FAST_PATH, FastPath
+from yurt.http.plain_reads import fast_path
+from yurt.http.plain_reads.fast_path import FAST_PATH, FastPath
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.testing.fakes import eventually

@@ -51,7 +51,7 @@ class OneConnection:
 
 @pytest.fixture(params=[True, False], ids=["logged", "repeated past aiohttp"])
 async def connection(request: pytest.FixtureRequest) -> AsyncIterator[OneConnection]:
-    """An agent that logs requests takes none past aiohttp (`yurt.http.fast_path`)."""
+    """An agent that logs requests takes none past aiohttp (`yurt.http.plain_reads.fast_path`)."""
     options = HTTP_OPTIONS if request.param else {**HTTP_OPTIONS, "access_log": None}
     async with bootstrapped() as callers:
         app = make_app(callers.api.server.http, None, AgentInfo(name="test"))

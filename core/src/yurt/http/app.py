@@ -28,14 +28,14 @@ from yurt.http.edge.hosts import HostPolicy
 from yurt.http.edge.protocol import ApiProtocol, HalfSent
 from yurt.http.edge.task_sockets import is_task_api
 from yurt.http.errors import NoServer, NotLed, headers_of, public_error
-from yurt.http.fast_path import FAST_PATH, FastPath
 from yurt.http.forwarding.at_leader import LEADER_FORWARDING, LeaderForwarding, ServerApis
 from yurt.http.forwarding.regions import OtherRegion, answer_from, requested_region
 from yurt.http.forwarding_headers import NOT_LEADING
 from yurt.http.leases import OpenLeases
 from yurt.http.node_routes import check_node_route
 from yurt.http.pieces import KeptAnswer, PiecesBody
-from yurt.http.response_headers import COMPRESS_MIN, accepts_gzip, complete_headers, count_response
+from yurt.http.plain_reads.fast_path import FAST_PATH, FastPath
+from yurt.http.plain_reads.response_headers import COMPRESS_MIN, accepts_gzip, complete_headers, count_response
 from yurt.http.route_table import add_all_routes
 from yurt.runtime.env import Env, RealEnv
 from yurt.runtime.metrics import Metrics

@@ -98,7 +98,7 @@ class Read(NamedTuple):
 
 
 AT_ONCE: web.RequestKey[Read] = web.RequestKey("yurt_at_once", Read)
-"""Set on a read whose handler waited for nothing (`yurt.http.fast_path`)."""
+"""Set on a read whose handler waited for nothing (`yurt.http.plain_reads.fast_path`)."""
 IS_AUDITED: web.AppKey[bool] = web.AppKey("yurt_is_audited", bool)
 """Set where each request has a record."""
 ENDPOINTS: web.AppKey[dict[web.AbstractResource, Endpoint]] = web.AppKey("yurt_endpoints", dict)

@@ -5,8 +5,8 @@ there within `head_s`, and its body must keep up `body_bytes_per_s` on average a
 which this end does not read. Otherwise it is answered with 408, or closed where there is nobody to answer. A connection
 on which nothing came yet counts as one that has begun.
 
-A repeated read is answered as soon as its head is there, past aiohttp (`yurt.http.fast_path`): only on an idle
-connection, and only where the parser holds no part of a request, which is known as long as each request ended where its
+A repeated read is answered as soon as its head is there, past aiohttp (`yurt.http.plain_reads.fast_path`): only on an
+idle connection, and only where the parser holds no part of a request, which is known as long as each request ended where its
 bytes did.
 
 Bytes that are not HTTP are answered with 400, and the connection is closed. Neither logs a traceback: invalid bytes
@@ -62,6 +62,20 @@ class Answerer(Protocol):
         ...
 
 
+class Repeats:
+    """What the next request of a connection may skip, and where its last one ended."""
+
+    __slots__ = ("head", "known_head", "missing")
+
+    def __init__(self) -> None:
+        self.known_head: Answerer | None = None
+        """Answers repeated requests (`yurt.http.plain_reads.fast_path`)."""
+        self.head: tuple[bytes, object] = (b"", None)
+        """The last request that came as one whole head, and its raw headers, which identify it."""
+        self.missing = 0
+        """Bytes of the last request that have not come yet; below 0 where that is not known, and stays so."""
+
+
 class ConnectionTracker(Protocol):
     """The connections among which one has its place (`yurt.http.edge.connections`)."""
 
@@ -98,12 +112,7 @@ class ApiProtocol(web.RequestHandler):
         """Where the requests of the connection come from, once it was asked (`yurt.http.authentication`)."""
         self.last_secret: LastSecret | None = None
         """The stored secret that its last request showed, as long as the connection lasts."""
-        self.known_head: Answerer | None = None
-        """What its next request may skip (`yurt.http.fast_path`)."""
-        self._head: tuple[bytes, object] = (b"", None)
-        """The last request that came as one whole head, and its raw headers, which identify it."""
-        self._missing = 0
-        """Bytes of the last request that have not come yet; below 0 where that is not known, and stays so."""
+        self.repeats = Repeats()
         self._connections = connections
         self._pace = connections.pace
         self._is_at_work = False
@@ -136,7 +145,7 @@ class ApiProtocol(web.RequestHandler):
 
     def head_of(self, request: web.BaseRequest) -> bytes:
         """A request as it came, if it came at once, without a body, and its next one may be answered past aiohttp."""
-        head, raw_headers = self._head
+        head, raw_headers = self.repeats.head
         is_usual = self._logging_enabled or self.is_task_api
         return b"" if is_usual or raw_headers is not request.raw_headers else head
 
@@ -158,7 +167,11 @@ class ApiProtocol(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Bytes arrived."""
-        if self.known_head is not None and self._is_idle() and (answer := self.known_head.answer(self, data)):
+        if (
+            self.repeats.known_head is not None
+            and self._is_idle()
+            and (answer := self.repeats.known_head.answer(self, data))
+        ):
             self._send(answer)
             return
         if self._is_at_work and data:  # aiohttp passes none to go on with a body that it held back
@@ -187,7 +200,7 @@ class ApiProtocol(web.RequestHandler):
         """Whether all requests are answered, nothing of a further one came, and the client takes what is sent."""
         waiter = self._waiter  # present while aiohttp's handler waits for a request, and done once it ends
         is_waiting = waiter is not None and not waiter.done()
-        return is_waiting and self._missing == 0 and self._timer is None and not self.writing_paused
+        return is_waiting and self.repeats.missing == 0 and self._timer is None and not self.writing_paused
 
     def _send(self, answer: bytes) -> None:
         """Answer a whole request that aiohttp has not seen, on an idle connection."""
@@ -200,12 +213,12 @@ class ApiProtocol(web.RequestHandler):
 
     def _count_missing(self, data: bytes, message: object) -> None:
         """Follow where requests end; `message` is the one head that these bytes completed, None for none or several."""
-        if self._missing > 0:
-            self._missing -= len(data)  # below 0: a further request begins in the same bytes
-        elif self._missing == 0:
-            self._missing = missing_bytes(data, message) if isinstance(message, RawRequestMessage) else -1
+        if self.repeats.missing > 0:
+            self.repeats.missing -= len(data)  # below 0: a further request begins in the same bytes
+        elif self.repeats.missing == 0:
+            self.repeats.missing = missing_bytes(data, message) if isinstance(message, RawRequestMessage) else -1
             if isinstance(message, RawRequestMessage) and data.find(b"\r\n\r\n") == len(data) - 4:
-                self._head = data, message.raw_headers
+                self.repeats.head = data, message.raw_headers
 
     # What requests tell.
 

@@ -45,7 +45,7 @@ from yurt.http.call import Context
 from yurt.http.dispatcher import AT_ONCE, IS_AUDITED, Read, answered, note
 from yurt.http.edge.protocol import ApiProtocol
 from yurt.http.pieces import KeptAnswer
-from yurt.http.response_headers import COMPRESS_MIN, accepts_gzip, complete_headers, count_response
+from yurt.http.plain_reads.response_headers import COMPRESS_MIN, accepts_gzip, complete_headers, count_response
 from yurt.http.routes import AnsweredBy
 from yurt.server.backends import HttpBackend
 
@@ -141,11 +141,11 @@ class FastPath:
         if not head.startswith(LINE_BEGIN) or len(head) > HEAD_MAX or not self._is_plain_read(request, response):
             return
         line, _, block = head.partition(b"\r\n")
-        known = connection.known_head
+        known = connection.repeats.known_head
         if known is None or not known.fits(block):
             if not all(name.lower() in PLAIN_HEADERS for name in request.headers):
                 return
-            connection.known_head = KnownHead(block, request, self)
+            connection.repeats.known_head = KnownHead(block, request, self)
         if len(line) <= LINE_MAX:
             read = request[AT_ONCE]
             needs_leader = read.route.answered_by is AnsweredBy.LEADER and not read.options.stale
