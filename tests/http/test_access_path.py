@@ -21,7 +21,6 @@ INSIDE = {
     "call": "makes views and operations from the server",
     "connections": "its `server` is aiohttp's",
     "dispatcher": "makes the call",
-    "fast_path": "asks whether this server leads, as `at_leader` does",
     "forward": "passes requests on before any route is asked",
     "protocol": "its `writer` is aiohttp's",
     "regions": "decides which region answers",
