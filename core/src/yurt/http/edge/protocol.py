@@ -6,8 +6,8 @@ which this end does not read. Otherwise it is answered with 408, or closed where
 on which nothing came yet counts as one that has begun.
 
 A repeated read is answered as soon as its head is there, past aiohttp (`yurt.http.plain_reads.fast_path`): only on an
-idle connection, and only where the parser holds no part of a request, which is known as long as each request ended where
-its bytes did.
+idle connection, and only where the parser holds no part of a request, which is known as long as each request ended
+where its bytes did.
 
 Bytes that are not HTTP are answered with 400, and the connection is closed. Neither logs a traceback: invalid bytes
 of a peer are not a defect (`yurt.http.edge.client_errors`).
