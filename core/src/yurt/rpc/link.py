@@ -187,21 +187,23 @@ class Link:
 
     async def _watch(self, wire: SocketWire, peer: Peer) -> None:
         """Leave a server that does not answer, or that should have fewer clients."""
-        clock, silent_s, probed_s = asyncio.get_running_loop().time, 0.0, 0.0
+        clock, probed_s = asyncio.get_running_loop().time, 0.0
         while True:
-            limit_s = IDLE_S + (ANSWER_S if len(self._order.addresses) > 1 else LONE_ANSWER_S)
-            # Sleeping until silence has lasted long enough, not a second at a time, spares a host many wake-ups.
-            left_s = (IDLE_S if silent_s < IDLE_S else limit_s) - silent_s
-            await self._env.sleep(min(left_s, LOOK_S) if self._moves else left_s)
-            if self._moves and peer.is_idle:
-                log.info("going from server %s to another one: there are more of them now", self.server)
-                peer.close()
-            silent_s = clock() - wire.arrived_s
-            if silent_s >= limit_s:
-                log.warning("server %s has said nothing for %g s", self.server, silent_s)
+            is_probed = probed_s > wire.arrived_s
+            answer_s = ANSWER_S if len(self._order.addresses) > 1 else LONE_ANSWER_S
+            left_s = (probed_s + answer_s if is_probed else wire.arrived_s + IDLE_S) - clock()
+            if left_s > 0:
+                # Not a second at a time, which would wake a host often; what changes meanwhile is seen ANSWER_S later.
+                await self._env.sleep(min(left_s, LOOK_S if self._moves else ANSWER_S))
+            elif is_probed:
+                log.warning("server %s has said nothing for %g s", self.server, clock() - wire.arrived_s)
                 wire.abort()
                 peer.close()
                 return
-            if silent_s >= IDLE_S and probed_s <= wire.arrived_s:
+            else:
+                # The limit counts from here, not from what came last: this process itself may have been stopped.
                 probed_s = clock()
                 wire.write(b"")
+            if self._moves and peer.is_idle:
+                log.info("going from server %s to another one: there are more of them now", self.server)
+                peer.close()

@@ -12,7 +12,6 @@ from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.allocations.alloc_table import AllocTable
 from yurt.client.allocations.lost_records import LostRecords
 from yurt.client.allocations.reports import Reporter
-from yurt.client.allocations.start_slots import StartSlots
 from yurt.client.context import ClientContext
 from yurt.client.csi.manager import is_plugin
 from yurt.client.hooks.client_hooks import ClientHooks
@@ -20,7 +19,7 @@ from yurt.runtime.supervise import supervised
 from yurt.storage.client_db import AllocRecord
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.commands import AllocUpdate
-from yurt.structs.status import CLIENT_FAILED, CLIENT_PENDING, ClientStatus
+from yurt.structs.status import CLIENT_FAILED, ClientStatus
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +42,6 @@ class Runners:
         self._group = group
         self._reporter = reporter
         self._lost = lost
-        self._slots = StartSlots(context.env)
 
     def begin(self, alloc: Allocation, record: AllocRecord | None = None) -> None:
         """Run an allocation; `record` continues an allocation of an earlier agent."""
@@ -72,12 +70,7 @@ class Runners:
         is_rebuilt: bool,
     ) -> None:
         """Run an allocation to its end, then replace its runner by a record."""
-        if record is None:
-            await self._slots.take(runner.id)
-        try:
-            await runner.run(record, after=after, is_rebuilt=is_rebuilt)
-        finally:
-            self._slots.release(runner.id)
+        await runner.run(record, after=after, is_rebuilt=is_rebuilt)
         while not await runner.wait_cleaned():
             log.warning("drivers still free resources of ended tasks: allocation=%s", runner.id)
         self._table.retire(runner)
@@ -88,8 +81,6 @@ class Runners:
 
     def report(self, update: AllocUpdate) -> None:
         """Report an allocation to the servers, and log its start, end or failure."""
-        if update.client_status != CLIENT_PENDING:
-            self._slots.release(update.id)
         runner = self._table.live.get(update.id)
         line = lifecycle_line(runner.alloc.name if runner else "", self._reporter.status_of(update.id), update)
         if line:
