@@ -125,9 +125,10 @@ async def wait_or_sleep(env: Env, event: asyncio.Event, seconds: float) -> bool:
     """Wait until `event` is set, for at most `seconds`; returns whether it is set."""
     if event.is_set() or seconds <= 0:
         return event.is_set()
-    try:
-        async with env.timeout(seconds):  # not two tasks that race: hundreds of these waits begin each second
-            await event.wait()
-    except TimeoutError:
-        pass
+    async with asyncio.TaskGroup() as group:
+        waiter = group.create_task(event.wait())
+        sleeper = group.create_task(env.sleep(seconds))
+        await asyncio.wait({waiter, sleeper}, return_when=asyncio.FIRST_COMPLETED)
+        waiter.cancel()
+        sleeper.cancel()
     return event.is_set()

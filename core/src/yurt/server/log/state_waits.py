@@ -64,8 +64,12 @@ async def wait_for(env: Env, event: asyncio.Event, delay_s: float | None) -> Non
     if delay_s is None:
         await event.wait()
         return
-    alarm = env.call_later(max(0.0, delay_s), event.set)
-    try:
+    async with asyncio.TaskGroup() as group:
+        alarm = group.create_task(_ring(env, event, delay_s))
         await event.wait()
-    finally:
         alarm.cancel()
+
+
+async def _ring(env: Env, event: asyncio.Event, delay_s: float) -> None:
+    await env.sleep(max(0.0, delay_s))
+    event.set()

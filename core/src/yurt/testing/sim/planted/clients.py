@@ -47,7 +47,7 @@ BUGS: Final[dict[str, Bug]] = {
     ),
     "task-starts-before-its-record": Bug(
         (
-            Patch("yurt.client.tasks.task_setup", "            await saving\n", ""),
+            Patch("yurt.client.tasks.task_setup", "                await saving\n", "                pass\n"),
             Patch("yurt.client.tasks.task_setup", "            saving.cancel()\n", "            pass\n"),
         ),
         ("E3", "E4", "D4", "200 s after"),
