@@ -22,7 +22,7 @@ from yurt.http.app import add_audit, make_app
 from yurt.http.audit import AUDIT
 from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, ServedAddress
-from yurt.http.edge.protocol import ApiProtocol, Pace
+from yurt.http.edge.protocol import HEAD_MAX, ApiProtocol, Pace
 from yurt.http.plain_reads import fast_path
 from yurt.http.plain_reads.fast_path import FAST_PATH, FastPath
 from yurt.server.server import Server
@@ -370,7 +370,7 @@ async def test_what_is_kept_is_bounded(http: Served, monkeypatch: pytest.MonkeyP
     for number in range(50):
         assert await wire.status(head(f"{JOB}?unknown={number}")) == 200
         assert len(http.fast_path) <= 8
-    long = HEADERS + f"Accept: {'a' * fast_path.HEAD_MAX}\r\n"
+    long = HEADERS + f"Accept: {'a' * HEAD_MAX}\r\n"
     usual = http.usual
     assert [await wire.status(head(JOB, long)) for _ in range(3)] == [200] * 3
     assert await wire.status(head(f"{JOB}?{'a' * fast_path.LINE_MAX}")) == 200

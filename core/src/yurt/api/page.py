@@ -2,16 +2,19 @@
 
 Rows are sorted by a key, either (create index, id) or (namespace, id). The token is the key of the page's first
 row, written as `<first>.<id>`, so that rows inserted or deleted meanwhile move no other row to another page
-(invariant A6).
+(invariant A6). A token is sent in a header, so characters of an id that a header does not carry, or not to every client
+as the same, are written as `%XX`.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import islice, repeat
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote, unquote
 
 from yurt.sdk.errors import Invalid
 
@@ -25,6 +28,8 @@ GATHERED = 2_000
 """Rows examined in one step before any is rendered, and the longest sorted run."""
 FORGOTTEN = 10
 """Sorted runs that are let go of in one go."""
+_PRINTABLE: Final = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
+_PLAIN_TOKEN: Final = re.compile(r"[!-$&-~]*").fullmatch
 SLICE_S = 0.01
 """How long one go may last whose steps cost what a user's filter costs."""
 
@@ -177,8 +182,7 @@ class Pager(Generic[R, W]):
                 if not self._keep(seen):
                     continue
             if self._per_page and self._sent_count + len(self.found) == self._per_page:
-                first, last = self._key(row)
-                self.next_token = f"{first}.{last}"
+                self.next_token = page_token(*self._key(row))
                 return True
             self.found.append(self._render(row) if wire is None else wire)
         return False
@@ -225,8 +229,19 @@ def _compiled(text: str) -> Callable[[Any], bool]:
     return compile_filter(text)
 
 
+def page_token(first: object, last: str) -> str:
+    """The token of the page that begins with the row of this key."""
+    token = f"{first}.{last}"
+    return token if _PLAIN_TOKEN(token) else quote(token, safe=_PRINTABLE, errors="surrogatepass")
+
+
+def read_token(token: str) -> str:
+    """A token as it was before its characters were escaped."""
+    return unquote(token, errors="surrogatepass") if "%" in token else token
+
+
 def _parse_token(token: str, like: Key) -> Key:
-    first, dot, last = token.partition(".")
+    first, dot, last = read_token(token).partition(".")
     if not isinstance(like[0], int):
         return (first, last)
     if not dot or not (first.isascii() and first.isdigit()) or len(first) > 19:

@@ -279,6 +279,7 @@ async def _compression(request: web.Request, handler: _Handler) -> web.StreamRes
             case bytes() as body if len(body) < COMPRESS_MIN:
                 pass
             case PiecesBody() | bytes() as body if isinstance(response, KeptAnswer):
+                response.uncompressed = body
                 response.body = await request.app[CONTEXT].zipped.zipped(body)
                 response.headers[hdrs.CONTENT_ENCODING] = web.ContentCoding.gzip.value
             case PiecesBody() as body:

@@ -16,6 +16,8 @@ ZIPPED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Cached bytes in gzip format."""
 ZIPPED_ENTRY_BYTES: Final = 400
 """The memory of an entry in addition to its content, bytes."""
+ZIPPED_PIECE: Final = 64 * 1024
+"""Compressed bytes that are kept as one piece."""
 ZIPPED_AT_ONCE: Final = 16 * 1024
 """Bytes that are compressed on the event loop: a millisecond at most."""
 
@@ -52,6 +54,9 @@ def body_of(pieces: Sequence[bytes]) -> bytes | PiecesBody:
 class KeptAnswer(web.Response):
     """An answer whose bytes are cached for further requests."""
 
+    uncompressed: bytes | PiecesBody | None = None
+    """The body before it was compressed; None if it was not."""
+
 
 class ZippedTexts:
     """Kept bytes in gzip's format, compressed once; the least recently used ones are dropped.
@@ -81,7 +86,9 @@ class ZippedTexts:
             return body_of(found[1])
         pieces = (source,) if isinstance(source, bytes) else source
         is_short = sum(map(len, pieces)) <= ZIPPED_AT_ONCE
-        made = (b"".join(_zip(pieces)),) if is_short else tuple(await asyncio.to_thread(_zip, pieces))
+        made = tuple(_zip(pieces) if is_short else await asyncio.to_thread(_zip, pieces))
+        if sum(map(len, made)) <= ZIPPED_PIECE:
+            made = (b"".join(made),)
         size = sum(map(len, (*pieces, *made))) + ZIPPED_ENTRY_BYTES
         if id(source) not in self._entries and size <= self._bytes_max:
             self._keep(source, made, size)

@@ -6,8 +6,9 @@ which this end does not read. Otherwise it is answered with 408, or closed where
 on which nothing came yet counts as one that has begun.
 
 A repeated read is answered as soon as its head is there, past aiohttp (`yurt.http.plain_reads.fast_path`): only on an
-idle connection, and only where the parser holds no part of a request, which is known as long as each request ended
-where its bytes did.
+idle connection, and only where the parser holds no part of a request. That is known as long as each request ended where
+its bytes did. A head in parts, or a request behind another, switches it off for that connection, until a request
+without a body ends where its bytes do: the parser has read it, so neither a part of it nor anything behind it is left.
 
 Bytes that are not HTTP are answered with 400, and the connection is closed. Neither logs a traceback: invalid bytes
 of a peer are not a defect (`yurt.http.edge.client_errors`).
@@ -16,11 +17,11 @@ of a peer are not a defect (`yurt.http.edge.client_errors`).
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from aiohttp import hdrs, web
 from aiohttp.http import HttpProcessingError, RawRequestMessage
-from aiohttp.streams import StreamReader
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from yurt.access import Origin
 from yurt.http.edge.client_errors import ClientErrorReporter
@@ -33,6 +34,9 @@ LOOK_S = 1.0
 """The interval at which an arriving body is checked."""
 LAST_LOOK_S = 0.05
 """How long after its time a head may still be read."""
+HEAD_MAX: Final = 4 * 1024
+"""Bytes of a head that is kept."""
+HEAD_END: Final = b"\r\n\r\n"
 BAD_REQUEST = "Bad request: what was sent is not valid HTTP/1.1"
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -62,6 +66,9 @@ class Answerer(Protocol):
         ...
 
 
+NO_HEAD: Final = (b"", None)
+
+
 class Repeats:
     """What the next request of a connection may skip, and where its last one ended."""
 
@@ -70,10 +77,10 @@ class Repeats:
     def __init__(self) -> None:
         self.known_head: Answerer | None = None
         """Answers repeated requests (`yurt.http.plain_reads.fast_path`)."""
-        self.head: tuple[bytes, object] = (b"", None)
-        """The last request that came as one whole head, and its raw headers, which identify it."""
+        self.head: tuple[bytes, object] = NO_HEAD
+        """The request at work, if it came as one whole head and is nothing else, and its raw headers: its identity."""
         self.missing = 0
-        """Bytes of the last request that have not come yet; below 0 where that is not known, and stays so."""
+        """Bytes of the last request that have not come yet; below 0 where that is not known."""
 
 
 class ConnectionTracker(Protocol):
@@ -146,8 +153,10 @@ class ApiProtocol(web.RequestHandler):
     def head_of(self, request: web.BaseRequest) -> bytes:
         """A request as it came, if it came at once, without a body, and its next one may be answered past aiohttp."""
         head, raw_headers = self.repeats.head
-        is_usual = self._logging_enabled or self.is_task_api
-        return b"" if is_usual or raw_headers is not request.raw_headers else head
+        if self._logging_enabled or self.is_task_api or request.content is not EMPTY_PAYLOAD:
+            return b""
+        # Without headers they are the empty tuple, which is the same object for every request.
+        return head if raw_headers and raw_headers is request.raw_headers else b""
 
     # What the loop calls.
 
@@ -188,7 +197,7 @@ class ApiProtocol(web.RequestHandler):
             self.end()
             return
         if data:
-            self._count_missing(data, self._messages[-1][0] if len(self._messages) == waiting + 1 else None)
+            self._count_missing(data, waiting)
         if self._messages and self._body is None:
             self._stop_timer()  # a head is there; its handler begins in a later turn
         elif begins:
@@ -211,14 +220,26 @@ class ApiProtocol(web.RequestHandler):
         self._next_keepalive_close_time = self._loop.time() + self.keepalive_timeout
         self.transport.write(answer)
 
-    def _count_missing(self, data: bytes, message: object) -> None:
-        """Follow where requests end; `message` is the one head that these bytes completed, None for none or several."""
-        if self.repeats.missing > 0:
-            self.repeats.missing -= len(data)  # below 0: a further request begins in the same bytes
-        elif self.repeats.missing == 0:
-            self.repeats.missing = missing_bytes(data, message) if isinstance(message, RawRequestMessage) else -1
-            if isinstance(message, RawRequestMessage) and data.find(b"\r\n\r\n") == len(data) - 4:
-                self.repeats.head = data, message.raw_headers
+    def _count_missing(self, data: bytes, waiting: int) -> None:
+        """Follow where requests end; `waiting` requests were read before these bytes and have not begun."""
+        repeats = self.repeats
+        if repeats.missing > 0:
+            repeats.missing -= len(data)  # below 0: a further request begins in the same bytes
+            return
+        message, content = self._messages[-1] if len(self._messages) == waiting + 1 else (None, None)
+        if not isinstance(message, RawRequestMessage):
+            repeats.missing = -1
+            return
+        missing = missing_bytes(data, message)
+        # A body may end as a head does, so the first end counts.
+        is_whole = missing == 0 and content is EMPTY_PAYLOAD and data.find(HEAD_END) == len(data) - len(HEAD_END)
+        # What may have come before does not matter then: what is behind a blank line, and ends with one, would be
+        # one more request, or an error. The parser withholds that one only where others wait.
+        if repeats.missing < 0 and (waiting or not is_whole):
+            return
+        repeats.missing = missing
+        if is_whole and len(data) <= HEAD_MAX:
+            repeats.head = data, message.raw_headers
 
     # What requests tell.
 
@@ -234,6 +255,8 @@ class ApiProtocol(web.RequestHandler):
         """The request is answered."""
         self._stop_timer()
         self._is_at_work = False
+        if not self._has_more:
+            self.repeats.head = NO_HEAD  # an idle connection needs none, and there may be many
         if self.is_body_awaited:
             return  # aiohttp waits for the rest of it, and closes.
         self._body = None
@@ -321,10 +344,10 @@ class ApiProtocol(web.RequestHandler):
 
 def missing_bytes(data: bytes, message: RawRequestMessage) -> int:
     """How many bytes of a request's body come behind the first ones, which hold its head; below 0: not known."""
-    headers, size = message.headers, data.find(b"\r\n\r\n") + 4
+    headers, size = message.headers, data.find(HEAD_END) + len(HEAD_END)
     lines = len(message.raw_headers) + 2
     # Lines that the parser has joined or ended in another way would end the head at another place.
-    if size < 4 or data.count(b"\n", 0, size) != lines or data.count(b"\r", 0, size) != lines:
+    if size < len(HEAD_END) or data.count(b"\n", 0, size) != lines or data.count(b"\r", 0, size) != lines:
         return -1
     length = headers.get(hdrs.CONTENT_LENGTH, "0")
     if message.chunked or message.upgrade or hdrs.TRANSFER_ENCODING in headers or not length.isdigit():

@@ -16,19 +16,24 @@ connections and of idle ones. No answer and no decision is kept here.
 
 **What goes the whole way**: everything that is not an answer 200 with a short body, made without waiting. That is found
 out by trying: the answer is made in one step of its coroutine, and nothing is sent or counted before it is complete.
-Where the step waits or fails, the target is forgotten, and the same bytes take the usual way, so errors, refusals,
-blocking queries, forwarded requests and long lists have one implementation. So do requests that are recorded in the
-audit log or logged, those of tasks' sockets, and heads in several parts or with others behind them. With other servers
-a consistent read waits for their confirmation that this one leads, so there only reads that may be stale are answered
-here.
+Where that fails, the same bytes take the usual way, so errors, refusals, blocking queries, forwarded requests and long
+lists have one implementation. A refusal says nothing about the target, which stays known. One whose answer waits or is
+no short 200 any more is forgotten, and one that fails in any other way, which would be a defect, is not tried again.
+Requests that are recorded in the audit log or logged take the usual way, too, as do those of tasks' sockets, those with
+a body, heads in several parts and those with others behind them. With other servers a consistent read waits for their
+confirmation that this one leads, so there only reads that may be stale are answered here.
 
 Both memories are bounded: one head for each connection, and `TARGETS_MAX` targets in two halves. A caller who asks for
-ever new targets can push out those of others, who pay for one request the whole way and are back; only answers of 200
-count, so with access control strangers cannot do it. A client with other headers in every request has no use of it.
+ever new targets can push out those of others, who pay for one request the whole way and are back. Only answers of 200
+count, but routes that need no token give them to strangers too. A client with other headers in every request has no
+use of it. Targets are kept apart for clients that accept compressed answers and for others, because an answer may be
+short for one of them alone.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Coroutine
 from hmac import compare_digest
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -37,6 +42,7 @@ from aiohttp import hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import SERVER_SOFTWARE, HttpVersion11, RawRequestMessage
+from aiohttp.http_writer import _serialize_headers
 from aiohttp.streams import EMPTY_PAYLOAD
 from multidict import CIMultiDictProxy
 from yarl import URL
@@ -47,20 +53,23 @@ from yurt.http.edge.protocol import ApiProtocol
 from yurt.http.pieces import KeptAnswer
 from yurt.http.plain_reads.response_headers import COMPRESS_MIN, accepts_gzip, complete_headers, count_response
 from yurt.http.routes import AnsweredBy
+from yurt.sdk.errors import YurtError
 from yurt.server.backends import HttpBackend
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PLAIN_HEADERS: Final = frozenset(
     {
-        "accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host",
-        "user-agent", "x-nomad-token",
+        "accept", "accept-encoding", "authorization", "connection", "content-type", "host", "user-agent",
+        "x-nomad-token",
     }
 )  # fmt: skip
-"""Headers of plain reads, in lower case. `Host` has passed its check; the credentials are read for each request."""
+"""Headers of plain reads, in lower case. `Host` has passed its check; the credentials are read for each request.
+
+None of them may say that more belongs to the request than its head, as `Content-Length` does even if it is 0.
+"""
 LINE_BEGIN: Final = b"GET /v1/"
-HEAD_MAX: Final = 4 * 1024
-"""Bytes of a head that is kept."""
 LINE_MAX: Final = 512
 BODY_MAX: Final = 64 * 1024
 """Longer bodies are sent in pieces, between which others get a turn."""
@@ -83,6 +92,14 @@ class Target(NamedTuple):
     """The route of aiohttp's router and the parameters in the path."""
     read: Read
     needs_leader: bool
+
+
+class NoPlainAnswer(Exception):
+    """This time the answer waits for something, or is no plain one."""
+
+
+Key = tuple[bytes, bool]
+"""A request line, and whether the client accepts compressed answers."""
 
 
 class KnownHead:
@@ -110,7 +127,8 @@ class KnownHead:
         line, _, block = data.partition(b"\r\n")
         if not self.fits(block):
             return b""
-        target = self._fast_path.find(line)
+        key = line, self._accepts_gzip
+        target = self._fast_path.find(key)
         if target is None:
             return b""
         message = RawRequestMessage(
@@ -118,10 +136,7 @@ class KnownHead:
         )
         request = web.Request(message, EMPTY_PAYLOAD, connection, _NO_WRITER, _NO_TASK, connection.loop)
         request._match_info = target.match  # as `Application._handle` does
-        answer = self._fast_path.answer(target, request, accepts_gzip=self._accepts_gzip)
-        if not answer:
-            self._fast_path.forget(line)
-        return answer
+        return self._fast_path.answer(key, target, request)
 
 
 class FastPath:
@@ -131,14 +146,14 @@ class FastPath:
         self._app = app
         self._context = context
         self._leader = server.leader
-        self._targets: dict[bytes, Target] = {}
-        """Those that were asked for since the others were put aside."""
-        self._older: dict[bytes, Target] = {}
+        self._targets: dict[Key, Target | None] = {}
+        """Those that were asked for since the others were put aside; None for one that is not learnt."""
+        self._older: dict[Key, Target | None] = {}
 
     def learn(self, connection: ApiProtocol, request: web.Request, response: web.StreamResponse) -> None:
         """Keep what a request has led to, if it was a plain read."""
         head = connection.head_of(request)
-        if not head.startswith(LINE_BEGIN) or len(head) > HEAD_MAX or not self._is_plain_read(request, response):
+        if not head.startswith(LINE_BEGIN) or not self._is_plain_read(request, response):
             return
         line, _, block = head.partition(b"\r\n")
         known = connection.repeats.known_head
@@ -146,105 +161,130 @@ class FastPath:
             if not all(name.lower() in PLAIN_HEADERS for name in request.headers):
                 return
             connection.repeats.known_head = KnownHead(block, request, self)
-        if len(line) <= LINE_MAX:
+        key = line, accepts_gzip(request.headers)
+        if len(line) <= LINE_MAX and key not in self._targets:
             read = request[AT_ONCE]
             needs_leader = read.route.answered_by is AnsweredBy.LEADER and not read.options.stale
             match = request.match_info
-            self._keep(line, Target(request.raw_path, request.rel_url, match, read, needs_leader))
+            self._keep(key, Target(request.raw_path, request.rel_url, match, read, needs_leader))
 
-    def find(self, line: bytes) -> Target | None:
-        """The target of a request line."""
-        found = self._targets.get(line)
-        if found is None and (found := self._older.pop(line, None)) is not None:
-            self._keep(line, found)
+    def find(self, key: Key) -> Target | None:
+        """A known target."""
+        found = self._targets.get(key)
+        if found is None and (found := self._older.pop(key, None)) is not None:
+            self._keep(key, found)
         return found
 
-    def forget(self, line: bytes) -> None:
-        """A target is no plain read any more."""
-        self._targets.pop(line, None)
-
-    def answer(self, target: Target, request: web.Request, *, accepts_gzip: bool) -> bytes:
+    def answer(self, key: Key, target: Target, request: web.Request) -> bytes:
         """The whole answer in bytes; b"" where the request has to take the usual way."""
         context = self._context
         now = context.env.monotonic
         began = now()
         try:
             response = _result(self._respond(target, request))
-            answer = b"" if response is None else self._written(request, response, accepts_gzip=accepts_gzip)
-        except Exception:
-            return b""  # the usual way meets the same error, answers it, and logs it where it is a defect
-        if answer:
-            count_response(context.metrics, 200)
-            note(context.metrics, target.read.route, "GET", now() - began, is_failed=False)
+            answer = self._written(request, response, accepts_gzip=key[1])
+        except YurtError:
+            return b""  # the usual way refuses it; another caller or a later time may get an answer
+        except NoPlainAnswer:
+            self._targets.pop(key, None)
+            return b""
+        except (Exception, asyncio.CancelledError):
+            # No task runs here that could be cancelled, so that comes from what the handler awaited. The usual way
+            # meets the same error, answers it, and logs it where it is a defect.
+            log.debug("no answer past aiohttp: route=%s", target.read.route.path, exc_info=True)
+            self._targets[key] = None
+            return b""
+        count_response(context.metrics, 200)
+        note(context.metrics, target.read.route, "GET", now() - began, is_failed=False)
         return answer
 
     def __len__(self) -> int:
         return len(self._targets) + len(self._older)
 
-    async def _respond(self, target: Target, request: web.Request) -> web.StreamResponse | None:
+    async def _respond(self, target: Target, request: web.Request) -> web.StreamResponse:
         if target.needs_leader:
             leader = self._leader
             if not leader.is_local or leader.is_confirmed_by_others:
-                return None
+                raise NoPlainAnswer
             await leader.confirm()
         return await answered(target.read, request, self._context)
 
     def _written(self, request: web.Request, response: web.StreamResponse, *, accepts_gzip: bool) -> bytes:
-        """A response as aiohttp would write it, its headers in the same order; b"" where it is not a plain one."""
-        body = _short_body(response)
-        if body is None:
-            return b""
+        """A response as aiohttp would write it, its headers in the same order.
+
+        Raises NoPlainAnswer, and ValueError for a header that aiohttp would not write.
+        """
+        body, coding = self._sent(response, accepts_gzip=accepts_gzip)
         headers = response.headers
         headers[hdrs.VARY] = hdrs.ACCEPT_ENCODING
-        if accepts_gzip and len(body) >= COMPRESS_MIN:
-            zipped = self._context.zipped.find(body) if isinstance(response, KeptAnswer) else None
-            if zipped is None:
-                return b""
-            body = zipped
-            headers[hdrs.CONTENT_ENCODING] = web.ContentCoding.gzip.value
+        if coding:
+            headers[hdrs.CONTENT_ENCODING] = coding
         headers[hdrs.CONTENT_LENGTH] = str(len(body))
         headers[hdrs.DATE] = rfc822_formatted_time()
         headers[hdrs.SERVER] = SERVER_SOFTWARE
         complete_headers(request, response, self._context.agent.response_headers)
-        lines = [STATUS_LINE, *[f"{name}: {value}" for name, value in headers.items()], "", ""]
-        head = "\r\n".join(lines)
-        # A value with a line break would end its header: aiohttp refuses it, with an error that the usual way answers.
-        ends = len(lines) - 1
-        return head.encode() + body if head.count("\n") == ends == head.count("\r") else b""
+        return _serialize_headers(STATUS_LINE, headers) + body
+
+    def _sent(self, response: web.StreamResponse, *, accepts_gzip: bool) -> tuple[bytes, str]:
+        """The body of a plain answer as it is sent, and its coding, "" for none; raises NoPlainAnswer.
+
+        Compression takes too long to be done here, so the compressed body has to be cached.
+        """
+        body = _short_body(response)
+        if not accepts_gzip or len(body) < COMPRESS_MIN:
+            return body, ""
+        zipped = self._context.zipped.find(body) if isinstance(response, KeptAnswer) else None
+        if zipped is None:
+            raise NoPlainAnswer
+        return zipped, web.ContentCoding.gzip.value
 
     def _is_plain_read(self, request: web.Request, response: web.StreamResponse) -> bool:
-        if AT_ONCE not in request or IS_AUDITED in self._app or _short_body(response) is None or response.cookies:
+        """Whether its answer is one that would be given here, too: what is learnt in vain is answered twice."""
+        if AT_ONCE not in request or IS_AUDITED in self._app or request.version != HttpVersion11:
             return False
-        if request.version != HttpVersion11 or not request.keep_alive:
+        try:
+            self._sent(response, accepts_gzip=accepts_gzip(request.headers))
+            _serialize_headers(STATUS_LINE, response.headers)
+        except (NoPlainAnswer, ValueError):
             return False
         route, options = request[AT_ONCE]
-        return not (route.answered_by is AnsweredBy.NODE or route.is_stream or route.has_effect_on_get or options.index)
+        is_special = route.answered_by is AnsweredBy.NODE or route.is_stream or route.has_effect_on_get
+        return not (is_special or options.index) and request.keep_alive
 
-    def _keep(self, line: bytes, target: Target) -> None:
+    def _keep(self, key: Key, target: Target) -> None:
         if len(self._targets) >= TARGETS_MAX // 2:
             self._older, self._targets = self._targets, {}
-        self._targets[line] = target
+        self._targets[key] = target
 
 
-def _short_body(response: web.StreamResponse) -> bytes | None:
-    """The body of an answer 200 that has nothing else about it, and is short; None for any other answer."""
+def _short_body(response: web.StreamResponse) -> bytes:
+    """The body, before its compression, of an answer 200 that has nothing else about it; raises NoPlainAnswer."""
     # By type: a class of its own may send itself in another way, and `isinstance` of an abstract class costs more.
-    if not (type(response) is KeptAnswer or type(response) is web.Response) or response.status != 200:
-        return None
-    body = response.body
-    is_special = response.compression or response.chunked or response.keep_alive is False
-    return body if isinstance(body, bytes) and len(body) <= BODY_MAX and not is_special else None
+    if type(response) is KeptAnswer:
+        body = response.body if response.uncompressed is None else response.uncompressed
+    elif type(response) is web.Response:
+        body = response.body
+    else:
+        raise NoPlainAnswer
+    if not isinstance(body, bytes) or len(body) > BODY_MAX or response.status != 200:
+        raise NoPlainAnswer
+    # aiohttp adds headers for cookies, and where there is no type.
+    if response.cookies or hdrs.CONTENT_TYPE not in response.headers:
+        raise NoPlainAnswer
+    if response.compression or response.chunked or response.keep_alive is False:
+        raise NoPlainAnswer
+    return body
 
 
-def _result(coroutine: Coroutine[Any, Any, T]) -> T | None:
-    """What a coroutine returns if it waits for nothing; None otherwise, and then it ends at its first wait."""
+def _result(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns; raises NoPlainAnswer, and ends it, at its first wait."""
     try:
         coroutine.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
     coroutine.close()
-    return None
+    raise NoPlainAnswer
 
 
 FAST_PATH: web.AppKey[FastPath] = web.AppKey("yurt_fast_path", FastPath)
