@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt.api.page import FORGOTTEN, GATHERED, STEP, Pager, by_index, make_page
+from yurt.api.page import FORGOTTEN, GATHERED, STEP, Pager, by_index, escaped_token, make_page, read_token
 from yurt.filters import PATTERNS_MAX, TERMS_MAX, compile_filter
 from yurt.http.query import ReadOptions
 from yurt.sdk.errors import Invalid
@@ -137,6 +137,18 @@ def test_pages_show_each_row_once_whatever_comes_and_goes(
         rows = {number: row for number, row in rows.items() if number not in gone}
     assert len(seen) == len(set(seen))
     assert {f"{number:02}" for number in numbers - gone} <= set(seen)
+
+
+@given(st.text(), st.integers(0, 9))
+def test_a_token_is_read_as_it_was_written_and_fits_into_a_header(last: str, first: int) -> None:
+    token = escaped_token(f"{first}.{last}")
+    assert read_token(token) == f"{first}.{last}"
+    assert token.isascii() and token.isprintable() and " " not in token
+
+
+def test_a_token_without_special_characters_is_the_same_as_nomads() -> None:
+    assert escaped_token("default.web/periodic-1700000000") == "default.web/periodic-1700000000"
+    assert escaped_token("default.a%b\n\x7fé") == "default.a%25b%0A%7F%C3%A9"
 
 
 def test_a_bad_token_is_refused() -> None:

@@ -6,27 +6,31 @@ import asyncio
 import gzip
 import itertools
 import json
+import logging
 import re
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from aiohttp import web
 from yurt.agent.node import HTTP_OPTIONS
 from yurt.audit.settings import AuditSettings, AuditSinkSettings
+from yurt.http import dispatcher
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import add_audit, make_app
 from yurt.http.audit import AUDIT
 from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, ServedAddress
-from yurt.http.edge.protocol import HEAD_MAX, ApiProtocol, Pace
+from yurt.http.edge.protocol import HEAD_MAX, NO_HEAD, ApiProtocol, Pace
 from yurt.http.plain_reads import fast_path
 from yurt.http.plain_reads.fast_path import FAST_PATH, FastPath
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
+from yurt.testing.access import bootstrapped
 from yurt.testing.fakes import eventually
 from yurt.testing.http_api import Api, add_ready_node, job_document, serving
 
@@ -219,6 +223,54 @@ async def test_requests_are_counted_on_both_ways(http: Served, api: Api) -> None
     assert steps == [(1, 1, 1, 1)] * 3
 
 
+class Tries:
+    """Counts the answers that are begun past aiohttp, and lets a test give them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Callable[..., Awaitable[Any]] | None = None) -> None:
+        self.count = 0
+        self._answer = answer or fast_path.answered
+        monkeypatch.setattr(fast_path, "answered", self._counted)
+
+    async def _counted(self, *parts: Any) -> Any:
+        self.count += 1
+        return await self._answer(*parts)
+
+
+def gzipped(target: str) -> bytes:
+    return head(target, HEADERS + "Accept-Encoding: gzip\r\n")
+
+
+async def test_clients_with_and_without_compression_do_not_undo_each_others_targets(
+    http: Served, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await api.register(Meta={f"key{number}": "v" * 100 for number in range(40)})
+    plain, other = await http.connect(), await http.connect()
+    for target in (f"{JOB}?pretty", f"{JOB}/versions"):
+        for _ in range(2):
+            await plain.ask(head(target))
+            await other.ask(gzipped(target))
+        usual, tries = http.usual, Tries(monkeypatch)
+        for _ in range(5):
+            assert b"Content-Encoding" not in await plain.ask(head(target))
+            assert b"Content-Encoding: gzip" in await other.ask(gzipped(target))
+        assert (http.usual - usual, tries.count) == (5, 5), f"{target}: the plain one, and never the other"
+
+
+@pytest.mark.parametrize(("meta", "is_fast"), [(30, True), (400, False)], ids=["some KiB", "more than is tried"])
+async def test_a_long_answer_is_made_once(
+    http: Served, api: Api, monkeypatch: pytest.MonkeyPatch, meta: int, is_fast: bool
+) -> None:
+    await api.register(Meta={f"key{number}": f"{number}" * 400 for number in range(meta)})
+    wire = await http.connect()
+    for request in (head(JOB), gzipped(JOB)):
+        for _ in range(2):
+            assert await wire.status(request) == 200
+        usual, tries = http.usual, Tries(monkeypatch)
+        for _ in range(5):
+            assert await wire.status(request) == 200
+        assert (5 - (http.usual - usual), tries.count) == ((5, 5) if is_fast else (0, 0))
+
+
 async def test_a_change_is_seen_at_once_and_a_deletion_too(http: Served, api: Api) -> None:
     wire = await http.learnt(JOB, "/v1/jobs")
     assert (await api.register(Priority=70)).status == 200
@@ -316,6 +368,76 @@ async def test_a_body_that_looks_like_a_known_head_is_a_body(http: Served, api: 
     assert await wire.status(known) == 200
 
 
+@pytest.mark.parametrize("body", [b"hello", head("/v1/status/peers")], ids=["text", "a known head"])
+async def test_a_body_in_a_later_segment_is_no_request(http: Served, body: bytes) -> None:
+    wire = await http.learnt("/v1/status/peers")
+    request = head("/v1/status/leader", f"{HEADERS}Content-Length: {len(body)}\r\n")
+    for _ in range(3):
+        assert (await wire.ask(request)).endswith(b'\r\n\r\n"127.0.0.1:4647"')
+        wire.writer.write(body)
+        await wire.writer.drain()
+        await asyncio.sleep(0.05)
+    assert b'"TaskGroups"' in await wire.ask(head(JOB)), "each answer was that to its request"
+    assert http.usual == 5
+
+
+async def test_a_body_that_ends_as_a_head_does_is_no_part_of_it(http: Served) -> None:
+    wire, body = await http.connect(), head("/v1/status/peers")
+    request = head("/v1/status/leader", f"{HEADERS}Content-Length: {len(body)}\r\n") + body
+    for _ in range(3):
+        assert (await wire.ask(request)).endswith(b'\r\n\r\n"127.0.0.1:4647"')
+    assert http.usual == 3 and len(http.fast_path) == 0
+
+
+async def test_no_header_of_a_plain_read_says_that_more_belongs_to_it(http: Served) -> None:
+    assert not fast_path.PLAIN_HEADERS & {"content-length", "transfer-encoding", "expect", "upgrade", "te", "trailer"}
+    wire = await http.connect()
+    empty = head(JOB, f"{HEADERS}Content-Length: 0\r\n")
+    assert [await wire.status(empty) for _ in range(3)] == [200] * 3
+    assert http.usual == 3
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [[head(JOB)[:20], head(JOB)[20:]], [head(JOB)[:-2], b"\r\n"], [head(JOB) + head(JOB)[:20], head(JOB)[20:]]],
+    ids=["in the line", "before the end", "pipelined"],
+)
+async def test_whole_heads_after_one_in_parts_are_answered_past_aiohttp_again(http: Served, parts: list[bytes]) -> None:
+    wire = await http.learnt(JOB, "/v1/nodes")
+    for part in parts:
+        wire.writer.write(part)
+        await wire.writer.drain()
+        await asyncio.sleep(0.05)
+    for _ in range(b"".join(parts).count(b"GET ")):
+        assert b'"TaskGroups"' in await wire.answer()
+    usual = http.usual
+    for _ in range(3):
+        assert b'"NodePool"' in await wire.ask(head("/v1/nodes")) and b'"TaskGroups"' in await wire.ask(head(JOB))
+    assert http.usual == usual + 1, "one whole head shows that the parser holds nothing"
+
+
+async def test_the_end_of_one_head_with_another_behind_it_is_no_whole_head(http: Served) -> None:
+    wire = await http.learnt("/v1/nodes")
+    wire.writer.write(head(JOB)[:-2])
+    await wire.writer.drain()
+    await asyncio.sleep(0.05)
+    wire.writer.write(b"\r\n" + head("/v1/nodes")[:-2])
+    assert b'"TaskGroups"' in await wire.answer()
+    assert b'"NodePool"' in await wire.ask(b"\r\n")
+
+
+async def test_an_idle_connection_keeps_no_request_and_never_a_long_one(http: Served) -> None:
+    connection, transport = http.connection()
+    for headers in (HEADERS, f"{HEADERS}X-Long: {'a' * HEAD_MAX}\r\n"):
+        transport.written = b""
+        connection.data_received(request := head("/v1/jobs", headers))
+        assert len(connection.repeats.head[0]) == (len(request) if len(request) <= HEAD_MAX else 0)
+        await eventually(lambda: transport.written.startswith(b"HTTP/1.1 200"))
+        await eventually(lambda: not connection.is_at_work)
+        assert connection.repeats.head == NO_HEAD
+    connection.connection_lost(None)
+
+
 async def test_reads_between_writes_are_answered_past_aiohttp(http: Served) -> None:
     wire = await http.learnt(JOB)
     for priority in (60, 61):
@@ -385,6 +507,92 @@ async def test_a_target_that_is_asked_for_stays_known(http: Served, monkeypatch:
         assert await wire.status(head(f"{JOB}?unknown={number}")) == 200
         usual = http.usual
         assert await wire.status(head(JOB)) == 200 and http.usual == usual
+
+
+async def cancelled(*parts: Any) -> web.Response:
+    waited = asyncio.get_running_loop().create_future()
+    waited.cancel()
+    return await waited  # type: ignore[no-any-return]
+
+
+async def defect(*parts: Any) -> web.Response:
+    raise KeyError("a defect")
+
+
+@pytest.mark.parametrize("answer", [cancelled, defect])
+async def test_a_target_that_fails_takes_the_usual_way_and_is_not_tried_again(
+    http: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: Any
+) -> None:
+    wire = await http.learnt(JOB)
+    usual, tries = http.usual, Tries(monkeypatch, answer)
+    with caplog.at_level(logging.DEBUG, logger=fast_path.__name__):
+        assert [await wire.status(head(JOB)) for _ in range(5)] == [200] * 5
+    assert (http.usual, tries.count) == (usual + 5, 1)
+    assert "route=/v1/job/{job_id}" in caplog.text
+
+
+def with_cookie() -> web.Response:
+    response = web.json_response("other")
+    response.set_cookie("a", "b")
+    return response
+
+
+@pytest.mark.parametrize("make", [with_cookie, lambda: web.Response(body=b"other")], ids=["cookie", "no type"])
+async def test_an_answer_to_which_aiohttp_adds_headers_takes_the_usual_way(
+    http: Served, monkeypatch: pytest.MonkeyPatch, make: Callable[[], web.Response]
+) -> None:
+    async def other(*parts: Any) -> web.Response:
+        return make()
+
+    wire = await http.learnt(JOB)
+    Tries(monkeypatch, other)
+    assert b'"TaskGroups"' in await wire.ask(head(JOB))
+
+
+async def test_an_answer_that_cannot_be_sent_is_not_learnt(http: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = await http.learnt(JOB)
+    known = len(http.fast_path)
+    monkeypatch.setattr(dispatcher, "leader_headers", lambda context: {"X-Nomad-KnownLeader": "tr\x01ue"})
+    assert await (await http.connect()).ask(head("/v1/status/leader")) == b""
+    assert len(http.fast_path) == known
+    assert await wire.ask(head("/v1/status/leader")) == b""
+
+
+async def test_no_control_character_leaves_in_a_header(api: Api) -> None:
+    own: dict[str, str] = {}
+    async with served(api.server, response_headers=own) as http:
+        wires = [await http.learnt(JOB) for _ in range(3)]
+        for wire, character in zip(wires, "\0\x01\x7f", strict=True):
+            own["X-Own"] = f"a{character}b"
+            assert await wire.ask(head(JOB)) == b"", "aiohttp refuses it"
+
+
+async def test_pages_of_jobs_with_odd_ids_are_complete_on_both_ways(http: Served, api: Api) -> None:
+    ids = ["a%41b", "a\x01b", "a\nb", "a\x7fb", "é", "web", "z\t"]
+    for each in ids:
+        assert each == "web" or (await api.register(each)).status == 200
+    wire = await http.connect()
+    for _ in range(3):
+        found, token = list[str](), ""
+        while len(found) < len(ids):
+            answer = await wire.ask(head(f"/v1/jobs?per_page=1&next_token={quote(token)}"))
+            found += [job["ID"] for job in json.loads(answer.partition(b"\r\n\r\n")[2])]
+            following = re.search(rb"X-Nomad-NextToken: ([!-~]+)\r\n", answer)
+            token = following[1].decode() if following else ""
+        assert (found, token) == (sorted(ids), "")
+    assert http.usual == len(ids)
+
+
+async def test_a_refused_caller_forgets_nothing_for_others() -> None:
+    async with bootstrapped() as callers, served(callers.api.server, acl_enabled=True) as http:
+        await callers.put("/v1/jobs", {"Job": job_document("web")})
+        headers = f"{HEADERS}X-Nomad-Token: {callers.root['SecretID']}\r\n"
+        wire, stranger = await http.learnt(JOB, headers=headers), await http.learnt("/v1/status/leader")
+        usual = http.usual
+        for _ in range(5):
+            assert await stranger.status(head(JOB)) == 403
+            assert await wire.status(head(JOB, headers)) == 200
+        assert http.usual == usual + 5, "those of the stranger"
 
 
 class SharedLog(MemoryLog):

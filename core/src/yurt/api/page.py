@@ -2,8 +2,8 @@
 
 Rows are sorted by a key, either (create index, id) or (namespace, id). The token is the key of the page's first
 row, written as `<first>.<id>`, so that rows inserted or deleted meanwhile move no other row to another page
-(invariant A6). A token is sent in a header, so characters of an id that a header does not carry, or not to every client
-as the same, are written as `%XX`.
+(invariant A6). A token is sent in a header, so control characters, spaces, characters beyond ASCII and `%` are written
+as `%XX`: clients disagree about them, or a header cannot hold them. All other tokens are the same as Nomad's.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ GATHERED = 2_000
 """Rows examined in one step before any is rendered, and the longest sorted run."""
 FORGOTTEN = 10
 """Sorted runs that are let go of in one go."""
-_PRINTABLE: Final = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
-_PLAIN_TOKEN: Final = re.compile(r"[!-$&-~]*").fullmatch
 SLICE_S = 0.01
 """How long one go may last whose steps cost what a user's filter costs."""
+_PLAIN: Final = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
+"""The characters of a token that need no escape."""
+_IS_PLAIN: Final = re.compile(f"[{re.escape(_PLAIN)}]*").fullmatch
 
 
 class Stopwatch:
@@ -182,7 +183,8 @@ class Pager(Generic[R, W]):
                 if not self._keep(seen):
                     continue
             if self._per_page and self._sent_count + len(self.found) == self._per_page:
-                self.next_token = page_token(*self._key(row))
+                first, last = self._key(row)
+                self.next_token = escaped_token(f"{first}.{last}")
                 return True
             self.found.append(self._render(row) if wire is None else wire)
         return False
@@ -229,10 +231,9 @@ def _compiled(text: str) -> Callable[[Any], bool]:
     return compile_filter(text)
 
 
-def page_token(first: object, last: str) -> str:
-    """The token of the page that begins with the row of this key."""
-    token = f"{first}.{last}"
-    return token if _PLAIN_TOKEN(token) else quote(token, safe=_PRINTABLE, errors="surrogatepass")
+def escaped_token(token: str) -> str:
+    """A token as every header carries it, and every client reads it."""
+    return token if _IS_PLAIN(token) else quote(token, safe=_PLAIN, errors="surrogatepass")
 
 
 def read_token(token: str) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
+from yurt.api.page import escaped_token, read_token
 from yurt.http.answers import changed_view
 from yurt.http.call import Call, read_answer, read_headers
 from yurt.http.errors import Refused
@@ -104,6 +105,7 @@ def _envelope(call: Call, index: int) -> Json:
 
 def _page(found: list[Place], token: str, size: int) -> tuple[list[Place], str]:
     """The page that begins at a token, and the token of the next one."""
+    token = read_token(token)
     tokens = [_token(place) for place in found]
     start = tokens.index(token) if token in tokens else 0
     if token and token not in tokens:
@@ -116,7 +118,7 @@ def _page(found: list[Place], token: str, size: int) -> tuple[list[Place], str]:
         ]
         tokens = [_token(place) for place in found]
     end = start + size if size > 0 else len(found)
-    return found[start:end], tokens[end] if end < len(found) else ""
+    return found[start:end], escaped_token(tokens[end]) if end < len(found) else ""
 
 
 def _token(place: Place) -> str:

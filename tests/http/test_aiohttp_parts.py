@@ -1,0 +1,64 @@
+"""Parts of aiohttp that its documentation does not promise, and that repeated reads are built on."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from aiohttp import http_writer, web, web_server
+from aiohttp.http import RawRequestMessage
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.web_protocol import RequestHandler
+from multidict import CIMultiDict
+from yurt.http.edge import protocol
+from yurt.http.plain_reads import fast_path
+
+ADVICE = (
+    "aiohttp has changed: read its `web_protocol.py`, then adapt `yurt.http.edge.protocol` and "
+    "`yurt.http.plain_reads.fast_path`, or lower the bound of aiohttp in core/pyproject.toml"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("_waiter", RequestHandler.start),
+        ("_messages", RequestHandler.start),
+        ("_next_keepalive_close_time", RequestHandler._process_keepalive),
+        ("_request_count", RequestHandler.data_received),
+        ("_manager", RequestHandler.start),
+        ("_logging_enabled", RequestHandler.start),
+        ("requests_count", RequestHandler.start),
+    ],
+)
+def test_a_connection_still_works_with_the_part(name: str, where: object) -> None:
+    assert name in inspect.getsource(where), f"{name}: {ADVICE}"  # type: ignore[arg-type]
+
+
+def test_a_connection_still_has_its_parts() -> None:
+    for name in ("_waiter", "_messages", "_next_keepalive_close_time", "_request_count", "_manager"):
+        assert name in RequestHandler.__slots__, f"{name}: {ADVICE}"
+    assert isinstance(RequestHandler.writing_paused, property), ADVICE
+    assert "requests_count" in inspect.getsource(web_server.Server.__init__), ADVICE
+
+
+def test_a_request_and_its_head_are_still_made_of_the_same_arguments() -> None:
+    head = list(inspect.signature(RawRequestMessage).parameters)
+    names = ["method", "path", "version", "headers", "raw_headers"]
+    assert head == [*names, "should_close", "compression", "upgrade", "chunked", "url"], ADVICE
+    request = list(inspect.signature(web.Request).parameters)
+    assert request[:6] == ["message", "payload", "protocol", "payload_writer", "task", "loop"], ADVICE
+    assert "_match_info" in inspect.getsource(web.Request.match_info.fget), ADVICE
+    assert "_match_info" in inspect.getsource(web.Application._handle), ADVICE
+    assert web.RequestKey("a") is not None, ADVICE
+
+
+def test_no_body_is_still_one_object() -> None:
+    assert EMPTY_PAYLOAD is protocol.EMPTY_PAYLOAD and isinstance(EMPTY_PAYLOAD, StreamReader), ADVICE
+
+
+@pytest.mark.parametrize("number", [*range(9), *range(10, 32), 127])
+def test_a_header_with_a_control_character_is_still_refused(number: int) -> None:
+    assert fast_path._serialize_headers is http_writer._serialize_headers, ADVICE
+    with pytest.raises(ValueError, match="control character"):
+        http_writer._serialize_headers("HTTP/1.1 200 OK", CIMultiDict({"A": f"b{chr(number)}"}))
