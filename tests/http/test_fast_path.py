@@ -127,7 +127,7 @@ class Served:
     async def learnt(self, *targets: str, headers: str = HEADERS) -> Wire:
         """A connection whose reads of these targets are answered past aiohttp."""
         wire = await self.connect()
-        for target in targets:
+        for target in targets * 2:  # the first one may wait, until the module of its handler is imported
             assert await wire.status(head(target, headers)) == 200
         usual = self.usual
         for target in targets:
@@ -372,13 +372,14 @@ async def test_a_body_that_looks_like_a_known_head_is_a_body(http: Served, api: 
 async def test_a_body_in_a_later_segment_is_no_request(http: Served, body: bytes) -> None:
     wire = await http.learnt("/v1/status/peers")
     request = head("/v1/status/leader", f"{HEADERS}Content-Length: {len(body)}\r\n")
+    usual = http.usual
     for _ in range(3):
         assert (await wire.ask(request)).endswith(b'\r\n\r\n"127.0.0.1:4647"')
         wire.writer.write(body)
         await wire.writer.drain()
         await asyncio.sleep(0.05)
     assert b'"TaskGroups"' in await wire.ask(head(JOB)), "each answer was that to its request"
-    assert http.usual == 5
+    assert http.usual == usual + 4
 
 
 async def test_a_body_that_ends_as_a_head_does_is_no_part_of_it(http: Served) -> None:

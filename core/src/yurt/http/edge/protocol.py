@@ -231,8 +231,7 @@ class ApiProtocol(web.RequestHandler):
             repeats.missing = -1
             return
         missing = missing_bytes(data, message)
-        # A body may end as a head does, so the first end counts.
-        is_whole = missing == 0 and content is EMPTY_PAYLOAD and data.find(HEAD_END) == len(data) - len(HEAD_END)
+        is_whole = missing == 0 and content is EMPTY_PAYLOAD and is_whole_head(data, message)
         # What may have come before does not matter then: what is behind a blank line, and ends with one, would be
         # one more request, or an error. The parser withholds that one only where others wait.
         if repeats.missing < 0 and (waiting or not is_whole):
@@ -353,3 +352,9 @@ def missing_bytes(data: bytes, message: RawRequestMessage) -> int:
     if message.chunked or message.upgrade or hdrs.TRANSFER_ENCODING in headers or not length.isdigit():
         return -1
     return size + int(length) - len(data)
+
+
+def is_whole_head(data: bytes, message: RawRequestMessage) -> bool:
+    """Whether these bytes begin as the head does and end where the first one in them ends: a body may look like one."""
+    line = f"{message.method} {message.path} HTTP/".encode(errors="surrogateescape")
+    return data.startswith(line) and data.find(HEAD_END) == len(data) - len(HEAD_END)
