@@ -217,7 +217,7 @@ class ApiProtocol(web.RequestHandler):
         self._begin_head()
         self._request_count += 1
         self._manager.requests_count += 1
-        self._next_keepalive_close_time = self._loop.time() + self.keepalive_timeout
+        self._next_keepalive_close_time = self._now() + self.keepalive_timeout
         self.transport.write(answer)
 
     def _count_missing(self, data: bytes, waiting: int) -> None:
@@ -247,7 +247,7 @@ class ApiProtocol(web.RequestHandler):
         self._stop_timer()
         self._is_at_work, self._body, self._has_more = True, None, False
         if not content.is_eof() and self._connections.is_watched(self):
-            self._body, self._received, self._begun_s = content, 0, self._loop.time()
+            self._body, self._received, self._begun_s = content, 0, self._now()
             self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def finish(self) -> None:
@@ -302,7 +302,7 @@ class ApiProtocol(web.RequestHandler):
     def _look(self) -> None:
         """Check that the body still arrives fast enough."""
         self._timer = None
-        body, now = self._body, self._loop.time()
+        body, now = self._body, self._now()
         if body is None or body.is_eof() or self.transport is None:
             return
         if not self.transport.is_reading():
@@ -313,6 +313,10 @@ class ApiProtocol(web.RequestHandler):
             body.set_exception(HalfSent("the body did not come in time"))
             return
         self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    def _now(self) -> float:
+        """The clock of the loop, by which aiohttp closes idle connections."""
+        return self._loop.time()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
