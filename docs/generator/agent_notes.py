@@ -180,7 +180,11 @@ client.device_health.max_faults  A device that fails so often within the window 
                           it; 0 sets no limit; default 3.
 client.device_health.fault_window  That window; default 30 days (`720h`).
 client.device_health.trial  How long after a fault a device that has returned is `suspect`, so that others are placed
-                          first; default 24 hours, 0 for not at all. A device that an operator enables is not.
+                          first, and gives it only to groups with `requeue`, `checkpoint` or a short
+                          `max_run_duration`; default 24 hours, 0 for not at all. A device that an operator enables is
+                          not on trial.
+client.device_health.trial_run_max  The longest `max_run_duration` of groups that a device on trial is given to, if they
+                          cannot restart; default 1 hour, 0 for none of them.
 client.gc_volumes_on_node_gc  When a node that is down is forgotten, its dynamic host volumes are too: for
                   machines that never come back.
 client.node_max_allocs    How many allocations the node takes; 0 means any number.

@@ -18,7 +18,8 @@ from yurt.lifecycle.device_health import (
     restored,
     step,
 )
-from yurt.sdk.value import NANOSECONDS, UnixNano, replace
+from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
+from yurt.structs.node import DeviceTrial
 
 QUICK = DeviceHealthSettings(probation_s=10.0, suspect_s=20.0, max_faults=3, fault_window_s=1000.0, trial_s=0.0)
 START = 10**18
@@ -66,6 +67,26 @@ def test_a_card_that_had_a_fault_is_suspect_until_its_trial_is_over() -> None:
     assert card.record.health.reason.startswith("back after a fault, on trial for 0.0278 h after it; self-test passed")
     assert card.after(FREE, wait_s=89).state == "suspect"
     assert card.after(FREE, wait_s=1).state == "healthy"
+
+
+def test_servers_learn_of_a_trial_while_the_card_may_have_work() -> None:
+    card = Card(replace(QUICK, trial_s=100.0, trial_run_s=60.0)).after(FAILED, GOOD).after(FREE, wait_s=10)
+    assert card.record.health.trial is None, "nothing is placed on a card on probation"
+    card.after(Tested())
+    trial = DeviceTrial(until=START + 100 * NANOSECONDS, run_max=Duration(60 * NANOSECONDS))
+    assert card.record.health.trial == trial
+    hot = Reported(severity="suspect", reason="it slows down for heat")
+    assert card.after(hot, wait_s=89).record.health.trial == trial
+    assert card.after(FREE, wait_s=1).record.health.trial is None, "it stays suspect for heat alone"
+    assert card.state == "suspect"
+
+
+def test_a_fault_ends_a_trial_and_begins_the_next() -> None:
+    card = Card(replace(QUICK, trial_s=100.0)).after(FAILED, GOOD).after(FREE, wait_s=10).after(Tested())
+    assert card.after(FAILED, wait_s=5).record.health.trial is None
+    card.after(GOOD).after(FREE, wait_s=10).after(Tested())
+    assert card.record.health.trial is not None
+    assert card.record.health.trial.until == START + 115 * NANOSECONDS
 
 
 def test_a_card_on_trial_gives_no_reason_that_is_over() -> None:

@@ -339,7 +339,7 @@ def device_health(given: Mapping[str, Any]) -> DeviceHealthSettings:
     """The `device_health` block; raises Invalid for a time or count that cannot work."""
     times = {
         "probation": "probation_s", "suspect_period": "suspect_s", "self_test_timeout": "self_test_s",
-        "fault_window": "fault_window_s", "trial": "trial_s",
+        "fault_window": "fault_window_s", "trial": "trial_s", "trial_run_max": "trial_run_s",
     }  # fmt: skip
     settings: dict[str, Any] = {ours: seconds_of(given[theirs], 0) for theirs, ours in times.items() if theirs in given}
     for name, ours in times.items():

@@ -114,7 +114,7 @@ CLIENT = block(
     users=block(dynamic_user_min="int", dynamic_user_max="int"),
     device_health=block(
         probation="duration", suspect_period="duration", self_test_timeout="duration", max_faults="int",
-        fault_window="duration", trial="duration",
+        fault_window="duration", trial="duration", trial_run_max="duration",
     ),
     node_max_allocs="int", log_file="string !", default_ineligible="bool",
     fingerprint=block(True, retry_interval="duration 100ms..", retry_attempts="int", exit_on_failure="bool"),

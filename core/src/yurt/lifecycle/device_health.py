@@ -8,10 +8,11 @@ A device leaves `degraded` and `failed` only for `probation`, and `probation` fo
 that cannot be made now changes nothing: the device stays on probation and is tested later. A fault is a change to
 `failed` from another state, a failed self-test included, or a suspicion of the servers (several jobs in a row failed on
 a device that reports no problem). `degraded` is not a fault, because the replacement of a driver degrades all devices.
-A device that had a fault is *on trial* for a time: it returns as `suspect`, so that others are placed first, because
-faults recur. A device with too many faults within a window is locked: it stays `failed` until an operator enables it,
-whatever its plugin reports, so that a device that keeps failing and recovering gets no more jobs. Time comes only with
-the events; a clock that is set back makes waits longer, never shorter.
+A device that had a fault is *on trial* for a time, because faults recur: it returns as `suspect`, so that others are
+placed first, and gets only groups that can restart or end soon (`DeviceTrial`). A device with too many faults within a
+window is locked: it stays `failed` until an operator enables it, whatever its plugin reports, so that a device that
+keeps failing and recovering gets no more jobs. Time comes only with the events; a clock that is set back makes waits
+longer, never shorter.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from __future__ import annotations
 from typing import Final, TypeAlias, assert_never
 
 from yurt.sdk.device import Severity
-from yurt.sdk.value import NANOSECONDS, UnixNano, Value, replace
-from yurt.structs.node import PLACEABLE_STATES, DeviceChange, DeviceHealth, DeviceState
+from yurt.sdk.value import NANOSECONDS, UnixNano, Value, replace, seconds
+from yurt.structs.node import PLACEABLE_STATES, DeviceChange, DeviceHealth, DeviceState, DeviceTrial
 
 HISTORY_MAX: Final = 16
 FAULTS_MAX: Final = 100
@@ -30,7 +31,10 @@ UNUSABLE: Final[tuple[DeviceState, ...]] = ("degraded", "failed")
 
 
 class DeviceHealthSettings(Value):
-    """The operator's `device_health` block; times in seconds. With `max_faults` 0 no device is ever locked."""
+    """The operator's `device_health` block; times in seconds. With `max_faults` 0 no device is ever locked.
+
+    `trial_run_s`: the longest declared run that a device on trial gets; with 0 it gets only groups that can restart.
+    """
 
     probation_s: float = 60.0
     suspect_s: float = 600.0
@@ -38,6 +42,7 @@ class DeviceHealthSettings(Value):
     max_faults: int = 3
     fault_window_s: float = 30 * 86400.0
     trial_s: float = 86400.0
+    trial_run_s: float = 3600.0
 
 
 class DeviceRecord(Value):
@@ -104,6 +109,10 @@ DeviceEvent: TypeAlias = Reported | Suspected | Enabled | TimePassed | Tested | 
 
 def step(record: DeviceRecord, event: DeviceEvent, *, now: UnixNano, settings: DeviceHealthSettings) -> DeviceRecord:
     """The record after an event; the caller begins a self-test when `is_testing` becomes true."""
+    return _with_trial(_stepped(record, event, now, settings), now, settings)
+
+
+def _stepped(record: DeviceRecord, event: DeviceEvent, now: UnixNano, settings: DeviceHealthSettings) -> DeviceRecord:
     match event:
         case Reported():
             return _reported(record, event, now, settings)
@@ -275,6 +284,14 @@ def _tested(record: DeviceRecord, result: Tested, now: UnixNano, settings: Devic
 def _is_on_trial(record: DeviceRecord, now: UnixNano, settings: DeviceHealthSettings) -> bool:
     """Whether the last fault is so recent that the device may have another; an operator who enables it clears it."""
     return bool(record.faults) and _age_s(record.faults[-1], now) < settings.trial_s
+
+
+def _with_trial(record: DeviceRecord, now: UnixNano, settings: DeviceHealthSettings) -> DeviceRecord:
+    """The record with the trial that servers must respect; None where nothing is placed on the device anyway."""
+    trial = None
+    if record.health.state in PLACEABLE_STATES and _is_on_trial(record, now, settings):
+        trial = DeviceTrial(until=record.faults[-1] + seconds(settings.trial_s), run_max=seconds(settings.trial_run_s))
+    return record if trial == record.health.trial else replace(record, health=replace(record.health, trial=trial))
 
 
 def _not_tested(record: DeviceRecord, reason: str, now: UnixNano) -> DeviceRecord:

@@ -17,6 +17,7 @@ from yurt.scheduler.capacity.limits import LimitsOf, no_limits, region_of
 from yurt.scheduler.capacity.ports import reserved_bits
 from yurt.scheduler.capacity.view import DIMENSIONS, MAX_ALLOCS
 from yurt.scheduler.devices.overbooking import overbooked
+from yurt.scheduler.devices.unusable import unusable_device
 from yurt.sdk.value import replace
 from yurt.state.arrays import tally
 from yurt.state.claims import source_of
@@ -333,7 +334,19 @@ class _Checker:
         for column, name in DIMENSIONS:
             if used[column] > offered[column]:
                 return name
-        return _collision(node, in_use, exclusive) if exclusive else ""
+        if not exclusive:
+            return ""
+        return _collision(node, in_use, exclusive) or self._unusable_devices(node, part)
+
+    def _unusable_devices(self, node: Node, part: _NodePart) -> str:
+        """The reason why a device of the placements may not be used by now: since the plan was made its node may have
+        reported a fault, or a trial."""
+        for placement in part.placements:
+            devices = self.usage(placement).devices
+            reason = devices and unusable_device(node, devices, self._group(placement))
+            if reason:
+                return reason
+        return ""
 
     def _withdrawn(self, node: Node, part: _NodePart) -> str:
         """The reason why the node lacks a host volume for its placements; "" when it has them all.
@@ -354,20 +367,20 @@ class _Checker:
         key = (placement.job_version, placement.task_group)
         requests = self._mounted.get(key)
         if requests is None:
-            job = self.snapshot.version(self.plan.namespace, self.plan.job_id, placement.job_version)
-            group = None if job is None else job.group(placement.task_group)
+            group = self._group(placement)
             requests = self._mounted[key] = () if group is None else host_requests(group)
         return requests
+
+    def _group(self, placement: Placement) -> TaskGroup | None:
+        job = self.snapshot.version(self.plan.namespace, self.plan.job_id, placement.job_version)
+        return None if job is None else job.group(placement.task_group)
 
     def usage(self, placement: Placement) -> Usage:
         """The usage of a placement; cached for equal resources."""
         key = (id(placement.resources), placement.job_version, placement.task_group)
         cached = self._usages.get(key)
         if cached is None:
-            plan = self.plan
-            job = self.snapshot.version(plan.namespace, plan.job_id, placement.job_version)
-            group: TaskGroup | None = job.group(placement.task_group) if job is not None else None
-            cached = self._usages[key] = usage_of_resources(placement.resources, group)
+            cached = self._usages[key] = usage_of_resources(placement.resources, self._group(placement))
         return cached
 
 

@@ -134,11 +134,23 @@ class DeviceChange(Value):
     reason: str = ""
 
 
+class DeviceTrial(Value):
+    """The time after a fault in which a device gets only groups that lose little if it fails again: those that can
+    restart (`requeue`, `checkpoint`), and those that run for `run_max` at most (`max_run_duration`).
+
+    It lasts while the client reports it; `until` is for readers: no server compares it with a clock.
+    """
+
+    until: Timestamp = 0
+    run_max: Duration = Duration(0)
+
+
 class DeviceHealth(Value):
     """A device's state as its client decided it (`yurt.lifecycle.device_health`), with the last 16 changes, oldest
     first.
 
-    `acknowledged_mark` is the key of the mark of the servers that the client has acted on last.
+    `acknowledged_mark` is the key of the mark of the servers that the client has acted on last. `trial` is None for a
+    device that may have any work, or none.
     """
 
     state: DeviceState = "healthy"
@@ -146,6 +158,7 @@ class DeviceHealth(Value):
     since: Timestamp = 0
     acknowledged_mark: str = ""
     history: tuple[DeviceChange, ...] = ()
+    trial: Annotated[DeviceTrial | None, OWN] = None
 
 
 def unhealthy_reason(health: DeviceHealth) -> str:
@@ -274,13 +287,20 @@ class NodeResources(Value, rename=spelled(cpu="Cpu")):
     max_dynamic_port: int = 32000
 
 
+def _trial_alone(health: DeviceHealth | None) -> DeviceHealth | None:
+    return None if health is None or health.trial is None else DeviceHealth(trial=health.trial)
+
+
 def without_device_notes(resources: NodeResources) -> NodeResources:
-    """Resources without the reasons and history of devices, which do not affect placement."""
+    """Resources without the reasons and history of devices, which do not affect placement; with their trials, which
+    do."""
 
     def plain(group: NodeDeviceResource) -> NodeDeviceResource:
         return replace(
             group,
-            instances=tuple(replace(each, health=None, health_description="") for each in group.instances),
+            instances=tuple(
+                replace(each, health=_trial_alone(each.health), health_description="") for each in group.instances
+            ),
         )
 
     return replace(resources, devices=tuple(map(plain, resources.devices))) if resources.devices else resources

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from yurt.scheduler.capacity.ports import grant_ports, has_ports
 from yurt.scheduler.devices.offers import grant_devices, near_cores, wants_topology
 from yurt.scheduler.devices.topology import REQUIRE
+from yurt.scheduler.devices.trials import TrialRequest, has_trial, trial_requests, untried
 from yurt.sdk.value import replace
 from yurt.state.exclusive_resources import ExclusiveResources
 from yurt.state.namespace_usage import MILLI, NamespaceUsage, counted
@@ -24,6 +26,7 @@ from yurt.structs.node import Node
 from yurt.structs.resources import RequestedDevice
 
 NO_DEVICES = "devices: no devices match request"
+ON_TRIAL = "devices: on trial after a fault, for short or restartable groups only"
 CLAIMED = "conflicting claims for host volume with single-writer"
 
 
@@ -45,11 +48,12 @@ class NearCoreShortage(NamedTuple):
 class GroupAsk:
     """A group's request. `plain` is its grant on any node if it requests nothing exclusive (ports, cores, devices)."""
 
-    def __init__(self, group: TaskGroup, *, with_memory_max: bool) -> None:
+    def __init__(self, group: TaskGroup, *, with_memory_max: bool, trial_runs: Sequence[int] = ()) -> None:
+        """`trial_runs`: the runs that the devices on trial permit, in order (`feasibility.device_trials`)."""
         self.group = group
         self.has_ports = has_ports(group)
         self.cores = sum(task.resources.cores for task in group.tasks)
-        self.devices = tuple((task.name, device) for task in group.tasks for device in task.resources.devices)
+        self.devices = trial_requests(group, trial_runs)
         self.volumes = single_writer_volumes(group)
         self.has_device_affinities = any(device.affinities or device.first_available for _, device in self.devices)
         """Whether nodes differ in how well their devices suit the group."""
@@ -115,7 +119,7 @@ class GroupAsk:
         if self.devices:
             granted = grant_devices(node, in_use.devices, self.devices)
             if granted is None:
-                return NO_DEVICES
+                return self._device_reason(node, in_use)
             for name, device in granted.devices:
                 tasks[name] = replace(tasks[name], devices=(*tasks[name].devices, device))
         if self.cores and not self._give_cores(tasks, node, free):
@@ -129,6 +133,13 @@ class GroupAsk:
                 tasks[name] = replace(tasks[name], networks=networks)
         given = AllocatedResources(tasks=tasks, shared=shared)
         return NodeGrant(given, usage_of_resources(given, self.group))
+
+    def _device_reason(self, node: Node, in_use: ExclusiveResources) -> str:
+        """The exhausted dimension where a node grants no devices."""
+        if not any(isinstance(request, TrialRequest) for _, request in self.devices) or not has_trial(node):
+            return NO_DEVICES
+        as_asked = [(task, untried(request)) for task, request in self.devices]
+        return NO_DEVICES if grant_devices(node, in_use.devices, as_asked) is None else ON_TRIAL
 
     def device_score(self, node: Node, in_use: ExclusiveResources) -> float:
         """The share of the device affinities that the node's free devices meet."""

@@ -2,9 +2,9 @@
 
 A request is met by instances of one kind where one kind has enough, else by several kinds, when its name leaves the
 model open. Kinds are taken in the order of the request's affinities, then whole devices before parts of split ones,
-then by topology (`topology`). Suspect devices are given when the others do not suffice. A share of a device goes
-to the device with the least remaining capacity: to a device that is shared already before a free one. Of alternatives
-(`first_available`) the first that the node can give is taken.
+then by topology (`topology`). Suspect devices are given when the others do not suffice, those on trial only to groups
+that may have them (`trials`). A share of a device goes to the device with the least remaining capacity: to a device
+that is shared already before a free one. Of alternatives (`first_available`) the first that the node can give is taken.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from yurt.scheduler.devices.topology import (
     mask_of,
     members,
 )
+from yurt.scheduler.devices.trials import permits, trial_of
 from yurt.sdk.device import MIG, SHARE_MARK, device_of
 from yurt.sdk.value import replace
 from yurt.structs.alloc import AllocatedDeviceResource
@@ -100,6 +101,7 @@ class Rack:
         )
         self.number_of = {item.key: item.number for item in self.items}
         self.healthy = mask_of(item.number for item in self.items if item.instance.healthy)
+        self.is_usable = all(item.instance.healthy and trial_of(item.instance) is None for item in self.items)
         self.suspect = mask_of(item.number for item in self.items if is_suspect(item.instance))
         self._matching: dict[RequestedDevice, list[DeviceItem]] = {}
         self._kinds: dict[RequestedDevice, list[KindChoice]] = {}
@@ -133,6 +135,7 @@ class Rack:
                 for item in self.items
                 if item.kind_number in named
                 and item.instance.healthy
+                and permits(item.instance, request)
                 and (not request.constraints or admits(item.kind, item.instance, request.constraints))
             ]
         return found

@@ -18,6 +18,7 @@ from yurt.scheduler.devices.offers import (
 )
 from yurt.scheduler.devices.partitions import profiles_of
 from yurt.scheduler.devices.topology import REQUIRE
+from yurt.scheduler.devices.trials import TrialRequest, permits, trial_of, trial_text
 from yurt.scheduler.feasibility.masks import text_of_constraint
 from yurt.sdk.device import MIG
 from yurt.sdk.value import replace
@@ -25,6 +26,8 @@ from yurt.structs.constraint import Constraint
 from yurt.structs.node import Node
 from yurt.structs.resources import RequestedDevice
 
+TRIALS_SHOWN = 2
+"""The number of devices on trial named to a user."""
 KINDS_SHOWN = 5
 """The number of kinds of devices named to a user whose request names an unknown one."""
 
@@ -62,11 +65,32 @@ def device_shortages(
         offer = find_offer(stock, request)
         if offer is None:
             least = _most(stock, request)
-            found.append(_short(stock, at, task, request, least))
+            found.append(_with_trials(stock, request, _short(stock, at, task, request, least)))
             offer = find_offer(stock, replace(request, count=least)) if least else None
         if offer is not None:
             stock.take(offer)
     return tuple(found)
+
+
+def _with_trials(stock: Stock, request: RequestedDevice, short: DeviceShortage) -> DeviceShortage:
+    """The shortage with the devices on trial that the group may not have, though they are free."""
+    if not isinstance(request, TrialRequest):
+        return short
+    choices = (request, *request.first_available)
+    withheld = [
+        item
+        for item in stock.items
+        if stock.is_free(item)
+        and not permits(item.instance, request)
+        and any(is_named(item.kind, choice.name) for choice in choices)
+    ]
+    trials = [trial for item in withheld if (trial := trial_of(item.instance)) is not None]
+    if not trials:
+        return short
+    texts = [f"{item.instance.id} is {trial_text(trial)}" for item, trial in zip(withheld, trials, strict=True)]
+    more = f" and {len(texts) - TRIALS_SHOWN} more are on trial" if len(texts) > TRIALS_SHOWN else ""
+    text = f"{short.text}; {'; '.join(texts[:TRIALS_SHOWN])}{more}"
+    return short._replace(text=text, reason=f"{short.reason}; some are on trial, for short or restartable groups only")
 
 
 def _most(stock: Stock, request: RequestedDevice) -> int:
@@ -105,6 +129,10 @@ def _nothing_words(stock: Stock, request: RequestedDevice) -> Words:
     healthy = [item for item in named if item.instance.healthy]
     if not named:
         return f'device "{name}" is missing{_available_words(stock)}', " missing"
+    tried = [item for item in healthy if permits(item.instance, request)]
+    if healthy and not tried:
+        return f"none of its {len(healthy)} healthy {name} is open to this group", ": none is open to this group"
+    healthy = tried
     if not healthy:
         return f"none of its {len(named)} {name} is healthy", " not healthy"
     unmet = [

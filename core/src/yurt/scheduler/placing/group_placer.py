@@ -15,6 +15,7 @@ from yurt.scheduler.capacity.ask import GroupAsk, NodeGrant
 from yurt.scheduler.capacity.limits import LimitedGrants
 from yurt.scheduler.capacity.view import ClusterView, has_memory_max, is_spread_algorithm
 from yurt.scheduler.devices.offers import has_topology
+from yurt.scheduler.feasibility.device_trials import trial_runs_for
 from yurt.scheduler.feasibility.distinct import Distinct
 from yurt.scheduler.feasibility.masks import (
     BoolArray,
@@ -63,7 +64,9 @@ class GroupPlacer:
         self.view = view
         self.job = job
         self.group = group
-        self.ask = GroupAsk(group, with_memory_max=has_memory_max(view.snapshot, job))
+        self.ask = GroupAsk(
+            group, with_memory_max=has_memory_max(view.snapshot, job), trial_runs=trial_runs_for(view.snapshot, group)
+        )
         if self.ask.devices:
             self.ask.note_topology(_has_topology(view))
         self.candidates: Candidates = candidates(view.rows, job)

@@ -13,6 +13,7 @@ from yurt.queue.turns import STRETCH_ONE, TurnRules, boost_time, turn_of
 from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.ask import GroupAsk
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs
+from yurt.scheduler.feasibility.device_trials import trial_runs_for
 from yurt.sdk.value import Duration, UnixNano
 from yurt.state import Snapshot
 from yurt.state.namespace_usage import MILLI
@@ -236,6 +237,5 @@ def _demands(state: Snapshot, job: Job, evaluation: Evaluation) -> Iterator[Pend
     for group in job.task_groups:
         missing = group.count - present[group.name]
         if missing > 0:
-            yield PendingAllocs(
-                GroupAsk(group, with_memory_max=False), missing, max(1, group.least - present[group.name])
-            )
+            ask = GroupAsk(group, with_memory_max=False, trial_runs=trial_runs_for(state, group))
+            yield PendingAllocs(ask, missing, max(1, group.least - present[group.name]))

@@ -31,7 +31,7 @@ from yurt.structs.commands.base import Command
 from yurt.structs.commands.codec import AnyCommand
 from yurt.structs.commands.nodes import SetDeviceEligibility
 from yurt.structs.commands.restore import RestoreCommand, is_abandonment
-from yurt.structs.node import Attribute, Node, NodeDevice, NodeDeviceResource
+from yurt.structs.node import Attribute, DeviceHealth, Node, NodeDevice, NodeDeviceResource
 from yurt.structs.resources import RequestedDevice
 from yurt.structs.rules import (
     ACCOUNTING_RULES,
@@ -78,6 +78,7 @@ ADDED_FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, Addition]]] = {
     Namespace: {"idle": Addition(DEVICE_RULES, '"idle" of a namespace')},
     Node: {"device_marks": Addition(DEVICE_RULES, "")},
     NodeDevice: {"health": Addition(DEVICE_RULES, "")},
+    DeviceHealth: {"trial": Addition(DEVICE_PART_RULES, "")},
     DeviceAccounting: {"unattributed_ms": Addition(RECLAIM_RULES, "")},
     IdleReport: {"job_version": Addition(RECLAIM_RULES, "")},
     IdleState: {

@@ -10,6 +10,7 @@ from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.text import go_duration
 from yurt.sdk.errors import Reason
 
 Json = dict[str, Any]
@@ -96,6 +97,13 @@ def _show(call: Invocation, node: Json) -> int:
             for each in rows
         ],
     )
+    trials = [
+        [each["ID"], each["Trial"]["Until"], go_duration(each["Trial"]["RunMax"])] for each in rows if each["Trial"]
+    ]
+    if trials:
+        call.screen.title("On Trial")
+        call.screen.line("Given only to groups with requeue or checkpoint, or that run no longer than allowed:")
+        call.screen.table("ID|Until|Max Run Duration", trials)
     changes = [
         [change["At"], each["ID"], change["State"], change["Reason"]] for each in rows for change in each["History"]
     ]
@@ -136,6 +144,7 @@ def health_rows(node: Json, allocs_by_device: dict[str, list[str]]) -> list[Json
                     "MarkIndex": mark.get("Index") or 0,
                     "FailedJobs": len(mark.get("FailedJobs") or ()),
                     "Allocations": allocs_by_device.get(each["ID"], []),
+                    "Trial": health.get("Trial"),
                     "History": health.get("History") or [],
                 }
             )
@@ -158,6 +167,7 @@ def _gone_row(key: str, mark: Json) -> Json:
         "MarkIndex": mark.get("Index") or 0,
         "FailedJobs": len(mark.get("FailedJobs") or ()),
         "Allocations": [],
+        "Trial": None,
         "History": [],
     }
 
