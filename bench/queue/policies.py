@@ -107,10 +107,14 @@ class FairShare:
             self._delayed_at = delayed_at
             delays = Delays(capacity.times(lifetime(HALF_LIFE)), self.delay)
             self.line.delay(delays_of(self.usages.now(delayed_at[0]), delays, {}))
-        old = sum(job.gpus for job, start in pool.running.values() if start >= self._boost_of(job))
-        first = boosted(self.line.next_boost(), self.rules, now=now, part_in_use=old / pool.gpus)
+        part = self.boosted_gpus(pool) / pool.gpus
+        first = boosted(self.line.next_boost(), self.rules, now=now, part_in_use=part)
         held = {name: Amounts(gpu=count * CARD) for name, count in pool.held.items() if count}
         return with_boosted(first, fair_order(self.line, Shares(capacity, {}, held)))
+
+    def boosted_gpus(self, pool: Pool) -> int:
+        """The GPUs of jobs that were boosted when they started."""
+        return sum(job.gpus for job, start in pool.running.values() if start >= self._boost_of(job))
 
     def _boost_of(self, job: Job) -> int:
         return boost_time(job.submit, self.turns) or NEVER

@@ -15,6 +15,8 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from yurt.queue.accuracy import LEAST_WAIT, Accuracy, Forecast, Start, WaitClass, by_wait, weighted_median
+from yurt.queue.amounts import Amounts
+from yurt.queue.backfill import stays_boosted
 from yurt.queue.expected_start import drawn_percent, draws_of, expected_starts, start_quantiles
 from yurt.queue.run_times import RunTimes
 from yurt.queue.waiting_job import JobKey, Waiting
@@ -36,8 +38,12 @@ class StartErrors(NamedTuple):
     any_time_percent: float
     by_likely_percent: float
     by_percent: float
+    after_limits_percent: float
+    """Jobs that started after the start by limits of their first forecast, which is not shown."""
+    with_latest: int
+    """Jobs that were shown a latest start while they waited."""
     after_latest_percent: float
-    """Jobs that started after the latest start by limits of their first forecast."""
+    """Of these, the jobs that started after the earliest latest start that they were shown."""
     forecast_ms: float
     """CPU time of one forecast of all waiting jobs."""
     by_wait: list[dict[str, float]]
@@ -114,13 +120,35 @@ class ForecastFairShare(FairShare):
             )
 
         found = start_quantiles([simulated(partial(run_time, draw)) for draw in range(draws)])
-        latest = simulated(lambda job, _: job.limit)
-        plain = {key: Forecast(now, likely, found.by[key], latest[key]) for key, likely in found.likely.items()}
+        by_limits, latest = simulated(lambda job, _: job.limit), self._latest(pool, started, order, now)
+        plain = {
+            key: Forecast(now, likely, found.by[key], by_limits[key], latest.get(key, 0))
+            for key, likely in found.likely.items()
+        }
         corrected = {key: self.accuracy.corrected(key, forecast) for key, forecast in plain.items()}
         self.accuracy.note(plain, corrected)
         for key, forecast in corrected.items():
             self._said.setdefault(key, []).append((now, forecast.likely))
         self._unforecast.clear()
+
+    def _latest(self, pool: Pool, started: Sequence[Job], order: Sequence[Waiting], now: int) -> dict[JobKey, int]:
+        """The latest start that the leader would show: that of the boosted job."""
+        profile = pool.profile(now)
+        for job in started:
+            profile.take((job.gpus,), profile.times[0], job.limit)
+        head = order[0]
+        start = profile.earliest(_gpus(head), head.limit, since=0)
+        old = self.boosted_gpus(pool) + sum(job.gpus for job in started if now >= self._boost_of(job))
+        is_sure = stays_boosted(
+            order,
+            self.rules,
+            self.turns.boost_after,
+            now=now,
+            until=start,
+            in_use=Amounts(gpu=old * CARD),
+            capacity=Amounts(gpu=pool.gpus * CARD),
+        )
+        return {head.key: start} if is_sure else {}
 
 
 def measured(work: Load, base: FairShare) -> StartErrors:
@@ -128,6 +156,7 @@ def measured(work: Load, base: FairShare) -> StartErrors:
     policy = ForecastFairShare(base)
     Simulation(work.jobs, work.gpus, policy).run()
     starts = policy.all_starts
+    promised = [start for start in starts if start.latest]
     return StartErrors(
         jobs=len(starts),
         first_percent=median(_error(start, start.forecast) for start in starts),
@@ -135,7 +164,9 @@ def measured(work: Load, base: FairShare) -> StartErrors:
         any_time_percent=weighted_median(policy.shown),
         by_likely_percent=100 * sum(start.at <= start.forecast.likely for start in starts) / len(starts),
         by_percent=100 * sum(start.at <= start.forecast.by for start in starts) / len(starts),
-        after_latest_percent=100 * sum(start.at > start.forecast.latest for start in starts) / len(starts),
+        after_limits_percent=100 * sum(start.at > start.forecast.by_limits for start in starts) / len(starts),
+        with_latest=len(promised),
+        after_latest_percent=100 * sum(start.at > start.latest for start in promised) / max(1, len(promised)),
         forecast_ms=1000 * policy.cpu_s / policy.forecasts,
         by_wait=[_in_minutes(each) for each in by_wait(starts)],
     )

@@ -70,7 +70,7 @@ def test_the_accuracy_of_expected_starts(queue: Any, run: Any) -> None:
     queue.answers["/v1/queue/jobs"]["Accuracy"] = {
         "Starts": 40, "MedianError": 252_500_000_000, "MedianErrorPercent": 18.5, "AnyTimeErrorPercent": 9.5,
         "ByExpectedStartPercent": 52.5,
-        "ByExpectedByPercent": 81, "AfterLatestStart": 0,
+        "ByExpectedByPercent": 81, "WithLatestStart": 12, "AfterLatestStart": 0,
         "ByWait": [
             {"Below": 900_000_000_000, "Starts": 30, "MedianWait": 300_000_000_000, "MedianError": 60_000_000_000,
              "MedianErrorPercent": 20.0, "ByExpectedStartPercent": 55},
@@ -88,6 +88,7 @@ def test_the_accuracy_of_expected_starts(queue: Any, run: Any) -> None:
         ["longer", "10", "1h0m0s", "10m0s", "16.7", "%", "40", "%"],
     ]
     assert "52.5 % (50 is right)" in out
+    assert "0 of 12 with a latest start" in out
     code, out, _ = run("queue", "accuracy", "-node-pool", "gpu", "-json")
     assert (code, '"Starts": 40' in out) == (0, True)
     queue.answers["/v1/queue/jobs"] = {"Type": "passthrough", "Workloads": []}

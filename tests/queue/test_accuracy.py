@@ -14,7 +14,8 @@ KEY: JobKey = ("default", "other")
 def said(wait: int, *, made: int = 0, latest: int = 0) -> Forecast:
     """A forecast of a wait in minutes."""
     likely = made + wait * MINUTE
-    return Forecast(made, likely, likely, latest and made + latest * MINUTE)
+    bound = latest and made + latest * MINUTE
+    return Forecast(made, likely, likely, bound, bound)
 
 
 def key(number: int) -> JobKey:

@@ -33,12 +33,17 @@ WAIT_CLASSES: Final = (15 * _MINUTE, 60 * _MINUTE, 240 * _MINUTE, 0)
 
 
 class Forecast(NamedTuple):
-    """A predicted start, made at `made`; 0 where no prediction was possible."""
+    """A predicted start, made at `made`; 0 where no prediction was possible.
+
+    `by_limits` is the start if all run to their limits and no job comes and passes; `latest` the latest start that the
+    queue guarantees.
+    """
 
     made: int
     likely: int
     by: int
-    latest: int
+    by_limits: int
+    latest: int = 0
 
 
 class StageForecast(NamedTuple):
@@ -54,6 +59,8 @@ class Start(NamedTuple):
 
     forecasts: tuple[StageForecast, ...]
     at: int
+    latest: int = 0
+    """The earliest of the latest starts that were guaranteed while it waited; 0: none."""
 
     @property
     def forecast(self) -> Forecast:
@@ -100,7 +107,9 @@ class Summary(NamedTuple):
     by_percent: float
     """Percentage of jobs that started by the time predicted for 4 of 5 cases; 80 is right."""
     after_latest: int
-    """Jobs that started after their latest predicted start: jobs came later and passed, or nodes were lost."""
+    """Jobs that started after a guaranteed latest start: nodes were lost, or work from outside the queue came."""
+    with_latest: int = 0
+    """Jobs that had a guaranteed latest start while they waited."""
     by_wait: tuple[WaitClass, ...] = ()
     """The first forecasts by the length of the real wait; classes without a start are missing."""
 
@@ -110,6 +119,8 @@ class Accuracy:
 
     def __init__(self) -> None:
         self._waiting: dict[JobKey, list[StageForecast]] = {}
+        self._latest: dict[JobKey, int] = {}
+        """The earliest guaranteed latest start of each waiting job that had one."""
         self._starts: deque[Start] = deque(maxlen=KEPT)
         self._ratios: tuple[deque[float], ...] = tuple(deque(maxlen=KEPT) for _ in range(STAGES))
         """Real waits as multiples of the uncorrected forecasts, by stage."""
@@ -123,6 +134,8 @@ class Accuracy:
     def note(self, plain: Mapping[JobKey, Forecast], corrected: Mapping[JobKey, Forecast]) -> None:
         """Remember the first forecast of each job in each stage of its wait."""
         for key, forecast in plain.items():
+            if forecast.latest:
+                self._latest[key] = min(forecast.latest, self._latest.get(key, forecast.latest))
             if not forecast.likely:
                 continue
             known = self._waiting.get(key)
@@ -134,9 +147,9 @@ class Accuracy:
 
     def started(self, key: JobKey, at: int) -> None:
         """Record that a job has started."""
-        forecasts = self._waiting.pop(key, None)
+        forecasts, latest = self._waiting.pop(key, None), self._latest.pop(key, 0)
         if forecasts is not None:
-            self._starts.append(Start(tuple(forecasts), at))
+            self._starts.append(Start(tuple(forecasts), at, latest))
             for one in forecasts:
                 self._ratios[one.stage].append(_ratio(one.plain, at))
             self._learned.clear()
@@ -149,6 +162,7 @@ class Accuracy:
     def left(self, key: JobKey) -> None:
         """Remove a job that left the queue without starting."""
         self._waiting.pop(key, None)
+        self._latest.pop(key, None)
 
     def corrected(self, key: JobKey, forecast: Forecast) -> Forecast:
         """A forecast with the waits that 50 % and 80 % of recent jobs really had for such a prediction."""
@@ -159,8 +173,8 @@ class Accuracy:
         wait = forecast.likely - forecast.made
         likely = forecast.made + round(wait * half)
         by = forecast.made + round(wait * most)
-        latest = forecast.latest or max(likely, by)
-        return forecast._replace(likely=min(likely, latest), by=min(max(by, likely), latest))
+        bound = forecast.by_limits or max(likely, by)
+        return forecast._replace(likely=min(likely, bound), by=min(max(by, likely), bound))
 
     def _stage(self, key: JobKey, forecast: Forecast) -> int:
         """The stage of a job's wait, by this forecast of the rest of it."""
@@ -194,7 +208,8 @@ class Accuracy:
             any_time_error_percent=weighted_median([error for start in starts for error in start.errors()]),
             by_likely_percent=_percent(sum(start.at <= start.forecast.likely for start in starts), len(starts)),
             by_percent=_percent(sum(start.at <= start.forecast.by for start in starts), len(starts)),
-            after_latest=sum(start.at > start.forecast.latest > 0 for start in starts),
+            after_latest=sum(start.at > start.latest > 0 for start in starts),
+            with_latest=sum(start.latest > 0 for start in starts),
             by_wait=tuple(by_wait(starts)),
         )
 

@@ -17,9 +17,10 @@ fairness loses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from yurt.queue.amounts import WHOLE, Amounts, dominant_share
 from yurt.queue.profile import NEVER, Profile, Vector
 from yurt.queue.waiting_job import Waiting
 
@@ -56,6 +57,33 @@ def boosted(job: Waiting | None, rules: BackfillRules, *, now: int, part_in_use:
     """The job to boost, the one whose boost began first, or None; `part_in_use`: the share of the pool that earlier
     boosts use."""
     return job if job is not None and 0 < job.boost_at <= now and part_in_use < rules.boost_part else None
+
+
+def stays_boosted(
+    order: Sequence[Waiting],
+    rules: BackfillRules,
+    boost_after: int,
+    *,
+    now: int,
+    until: int,
+    in_use: Amounts,
+    capacity: Amounts,
+) -> bool:
+    """Whether the first job of an order is boosted, and surely stays so until a time.
+
+    Another could take its boost only if its own began before; and jobs that start after their boost began may use up
+    the boosted part of the pool, so all that might do so must fit into it with what uses it already (`in_use`). A job
+    that is submitted from now on is boosted after `boost_after` at the earliest.
+    """
+    first = order[0]
+    if not 0 < first.boost_at <= now or until > now + boost_after:
+        return False
+    for job in order[1:]:
+        if 0 < job.boost_at <= first.boost_at:
+            return False
+        if 0 < job.boost_at <= until:
+            in_use = in_use.plus(job.asked)
+    return dominant_share(in_use, capacity) / WHOLE < rules.boost_part
 
 
 def with_boosted(first: Waiting | None, order: Iterable[Waiting]) -> Iterator[Waiting]:

@@ -133,7 +133,7 @@ def show_accuracy(call: Invocation) -> int:
             ("Median Error On Arrival", f"{error}, {found['MedianErrorPercent']:g} % of the wait"),
             ("Started By Expected Start", f"{found['ByExpectedStartPercent']:g} % (50 is right)"),
             ("Started In 4 Of 5 Cases By", f"{found['ByExpectedByPercent']:g} % (80 is right)"),
-            ("Started After The Latest", str(found["AfterLatestStart"])),
+            ("Started After The Latest", _after_latest(found)),
         ]
     )
     if found.get("ByWait"):
@@ -152,6 +152,12 @@ def _accuracy_row(row: Json) -> list[object]:
     return [
         name, row["Starts"], wait, error, f"{row['MedianErrorPercent']:g} %", f"{row['ByExpectedStartPercent']:g} %"
     ]  # fmt: skip
+
+
+def _after_latest(found: Json) -> str:
+    """`0 of 12 with a latest start`; older servers count without those that had none."""
+    late, all_of = found["AfterLatestStart"], found.get("WithLatestStart")
+    return str(late) if all_of is None else f"{late} of {all_of} with a latest start"
 
 
 def _percent_of_wait(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError
@@ -16,6 +17,9 @@ def queue_jobs(call: Invocation, pool: str, query: Json) -> Json:
     """The answer about the jobs of one queue."""
     answer: Json = call.api.get("/v1/queue/jobs", {"node_pool": pool, "namespace": "*"} | query)
     return answer
+
+
+NO_LATEST_START: Final = "no promise yet: later jobs of tenants with less usage may pass, or a limit is missing"
 
 
 def place_of(call: Invocation, job: Json) -> Json | None:
@@ -33,8 +37,7 @@ def place_facts(row: Json) -> list[tuple[str, str]]:
     for title, key in (("Expected Start", "ExpectedStart"), ("In 4 of 5 Cases By", "ExpectedBy")):
         if row.get(key):
             facts.append((title, when(row[key])))
-    latest = f"{when(row['LatestStart'])}, unless later jobs pass" if row.get("LatestStart") else "no limit says so"
-    facts.append(("By Limits At The Latest", latest))
+    facts.append(("At The Latest", when(row["LatestStart"]) if row.get("LatestStart") else NO_LATEST_START))
     return facts
 
 

@@ -135,6 +135,7 @@ def _forecasts(outcome: TraceOutcome) -> Json | None:
         "AnyTimeErrorPercent": round(found.any_time_error_percent, 1),
         "ByExpectedStartPercent": round(found.by_likely_percent, 1),
         "ByExpectedByPercent": round(found.by_percent, 1),
+        "WithLatestStart": found.with_latest,
         "AfterLatestStart": found.after_latest,
     }
 

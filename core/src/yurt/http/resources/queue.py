@@ -62,7 +62,7 @@ def _corrected(call: Call, place: Place, now: int) -> Place:
     """A place with the expected start as earlier forecasts of this leader suggest it."""
     from yurt.queue.accuracy import Forecast
 
-    plain = Forecast(now, place.expected_start, place.expected_by, place.latest_start)
+    plain = Forecast(now, place.expected_start, place.expected_by, place.start_by_limits)
     found = call.server_facts.corrected(place.entry.job.node_pool, place.entry.job.key, plain)
     return place._replace(expected_start=found.likely, expected_by=found.by)
 
@@ -78,6 +78,7 @@ def _accuracy(found: Summary | None) -> Json | None:
         "AnyTimeErrorPercent": round(found.any_time_error_percent, 1),
         "ByExpectedStartPercent": round(found.by_likely_percent, 1),
         "ByExpectedByPercent": round(found.by_percent, 1),
+        "WithLatestStart": found.with_latest,
         "AfterLatestStart": found.after_latest,
         "ByWait": [
             {

@@ -109,7 +109,7 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, guaranteed: Guarant
             if not walk.may_start():
                 break
             continue
-        if not fits and not _could_ever_fit(free_capacity, entry):
+        if not fits and not could_ever_fit(free_capacity, entry):
             # What no node of the pool could hold, even an empty one, blocks nobody; the scheduler says why.
             if job.key in ready:
                 release.append(job.key)
@@ -209,7 +209,8 @@ class Preempting:
         return bool(victims) and free_capacity.has_capacity(entry.demands)
 
 
-def _could_ever_fit(free_capacity: PoolCapacity, entry: QueueEntry) -> bool:
+def could_ever_fit(free_capacity: PoolCapacity, entry: QueueEntry) -> bool:
+    """Whether a job fits into the pool's empty nodes."""
     return _fits_empty(free_capacity, entry.demands)
 
 

@@ -18,6 +18,7 @@ from yurt.scheduler.capacity.pool_capacity import PoolCapacity
 from yurt.server.queueing.entries import QueueEntry, capacity_of, end_by_limit, entries, kinds_of, usage_by_tenant
 from yurt.server.queueing.guarantee_ledger import GuaranteedLine, GuaranteeLedger
 from yurt.server.queueing.guaranteed import GuaranteedJobs
+from yurt.server.queueing.latest_starts import latest_starts
 from yurt.server.queueing.order import adjusted_order, ordered
 from yurt.server.queueing.pool_view import PoolView
 from yurt.state import Snapshot
@@ -45,6 +46,9 @@ class Place(NamedTuple):
     expected_start: int
     expected_by: int
     latest_start: int
+    """The latest start that the queue guarantees (`latest_starts`); 0 where it guarantees none."""
+    start_by_limits: int = 0
+    """The start if all run to their limits and no job comes and passes; no expected start is later."""
 
 
 class TenantUse(NamedTuple):
@@ -60,7 +64,7 @@ class TenantUse(NamedTuple):
 class _Forecast(NamedTuple):
     likely: Mapping[JobKey, int]
     by: Mapping[JobKey, int]
-    latest: Mapping[JobKey, int]
+    by_limits: Mapping[JobKey, int]
 
 
 def places(state: Snapshot, pool: str, now: int, *, region: str = "") -> list[Place]:
@@ -76,6 +80,7 @@ def places(state: Snapshot, pool: str, now: int, *, region: str = "") -> list[Pl
     free_capacity = view.free_capacity()
     running = view.running()
     forecast = _forecast(state, pool, queue, order, view, now)
+    latest = latest_starts(view, order, waiting, now, region=region)
     next_to_end = _next_to_end(running, queue)
     shown: list[Place] = []
     for position, job in enumerate(order):
@@ -92,21 +97,23 @@ def places(state: Snapshot, pool: str, now: int, *, region: str = "") -> list[Pl
                 adjusted=adjusted.get(job.key),
                 expected_start=forecast.likely.get(job.key, 0) if is_queued else 0,
                 expected_by=forecast.by.get(job.key, 0) if is_queued else 0,
-                latest_start=forecast.latest.get(job.key, 0) if is_queued else 0,
+                latest_start=latest.get(job.key, 0) if is_queued else 0,
+                start_by_limits=forecast.by_limits.get(job.key, 0) if is_queued else 0,
             )
         )
     return shown
 
 
-def forecasts(state: Snapshot, pool: str, now: int) -> dict[JobKey, Forecast]:
+def forecasts(state: Snapshot, pool: str, now: int, *, region: str = "") -> dict[JobKey, Forecast]:
     """The uncorrected expected starts of the jobs in a pool's queue; unknown ones are missing."""
     queue = _queue(state, pool)
     if queue is None:
         return {}
-    _, view, order, _ = _order(state, pool, queue, now)
+    waiting, view, order, _ = _order(state, pool, queue, now, region=region)
     found = _forecast(state, pool, queue, order, view, now)
+    latest = latest_starts(view, order, waiting, now, region=region)
     return {
-        key: Forecast(now, likely, found.by.get(key, 0), found.latest.get(key, 0))
+        key: Forecast(now, likely, found.by.get(key, 0), found.by_limits.get(key, 0), latest.get(key, 0))
         for key, likely in found.likely.items()
     }
 
@@ -201,7 +208,7 @@ def _forecast(
     """Expected starts by run times of the past, and by declared limits."""
     simulated = _Simulated(state, pool, queue, order, view, now)
     drawn = start_quantiles([simulated.starts(draw) for draw in range(simulated.draws)])
-    return _Forecast(drawn.likely, drawn.by, simulated.latest_starts())
+    return _Forecast(drawn.likely, drawn.by, simulated.starts_by_limits())
 
 
 class _SimulatedRun(NamedTuple):
@@ -237,7 +244,7 @@ class _Simulated:
             lambda job: self._run_times[job.key].drawn[draw],
         )
 
-    def latest_starts(self) -> dict[JobKey, int]:
+    def starts_by_limits(self) -> dict[JobKey, int]:
         """The starts by declared limits alone."""
         return self._simulated(
             ((run.limit, run.amounts) for run in self._ends), lambda job: self._run_times[job.key].limit

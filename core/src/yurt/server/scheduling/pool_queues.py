@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from yurt.runtime.env import Env
@@ -161,7 +162,7 @@ class PoolQueues:
             make = state.columns_maker()
             await self._env.in_thread(make)
             for pool in self.gate.pools():
-                found = await self._env.in_thread(forecasts, state, pool, now)
+                found = await self._env.in_thread(partial(forecasts, state, pool, now, region=self._region))
                 if self.gate is None or self.forecasts is None:
                     break
                 # What started meanwhile waits no more: nobody would take its forecast back.

@@ -163,10 +163,10 @@ class _PoolUse:
 class _TraceForecasts:
     """The forecasts of waiting jobs and their errors: made as on a leader, while a job waits that has none."""
 
-    def __init__(self, pool: str) -> None:
+    def __init__(self, pool: str, region: str) -> None:
         self.has_new = False
         """Whether a job was submitted since the last forecast."""
-        self._pool = pool
+        self._pool, self._region = pool, region
         self._forecasts = Forecasts()
         self._next = 0
 
@@ -179,7 +179,7 @@ class _TraceForecasts:
         if self.has_new and cluster.now >= self._next:
             self.has_new = False
             self._next = cluster.now + FORECAST_INTERVAL
-            self._forecasts.note(self._pool, forecasts(cluster.state, self._pool, cluster.now))
+            self._forecasts.note(self._pool, forecasts(cluster.state, self._pool, cluster.now, region=self._region))
 
     def summary(self) -> Summary | None:
         """The errors; None when no start was forecast."""
@@ -205,7 +205,7 @@ class _TracePlay:
         self.ends: dict[int, int] = {}
         self._cut = self._preemptions = 0
         self._lost_s = 0.0
-        self._forecasts = _TraceForecasts(plan.pool) if plan.has_forecasts else None
+        self._forecasts = _TraceForecasts(plan.pool, plan.region) if plan.has_forecasts else None
         self._cluster = ClusterSimulation(prepared, now=now, region=plan.region, follow=self._follow)
 
     def play(self) -> TraceOutcome:

@@ -151,7 +151,7 @@ function InQueue({ job }) {
       <p>${plain(found.Reason)}</p>
       <${Facts} facts=${[["Place", `${found.Position + 1} of ${found.Length}`], ["Waits for", found.WaitsFor], ["Tenant", found.Tenant],
         ["Likely start", starts(found.ExpectedStart)], ["In 4 of 5 cases by", starts(found.ExpectedBy)],
-          ["At the latest", starts(found.LatestStart)]]} />
+          ["At the latest", starts(found.LatestStart) || "no promise yet: later jobs of tenants with less usage may pass"]]} />
     <//>
   `;
 }
