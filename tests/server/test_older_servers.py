@@ -19,10 +19,12 @@ from yurt.server.resources.region_replication import Replication
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace
 from yurt.structs.commands.versions import RegionRules, ruled
+from yurt.structs.node import Attribute, NodeDevice, NodeDeviceResource
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.policies import IdlePolicy
+from yurt.structs.quota import QuotaLimit, QuotaResources, QuotaSpec
 from yurt.structs.resources import RequestedDevice, Resources
-from yurt.structs.rules import UNPUBLISHED_RULES
+from yurt.structs.rules import DEVICE_PART_RULES, RULES_VERSION, UNPUBLISHED_RULES
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv, eventually
 
@@ -115,3 +117,35 @@ async def test_a_roll_back_that_waits_for_an_upgrade_is_tried_again(caplog: pyte
         await env.advance(UPGRADE_PAUSE_S)
     await eventually(lambda: writer.accepted)
     running.cancel()
+
+
+@pytest.mark.parametrize(("version", "placed"), [(RULES_VERSION, 4), (DEVICE_PART_RULES - 1, 1)])
+async def test_quotas_count_shares_as_the_log_will_have_them(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, version: int, placed: int
+) -> None:
+    """Four shares of a quarter of a card's memory; without their part in the log, each counts as a whole card."""
+    monkeypatch.setattr(NoPeers, "rules", RegionRules(version=version, behind=("srv2.global",)))
+    asked = (RequestedDevice(name="nvidia/gpu", count=1),)
+    limit = QuotaLimit(region="global", region_limit=QuotaResources(devices=asked), hash=b"1")
+    await bench.server.replica.propose(c.UpsertQuotas(quotas=(QuotaSpec(name="one", limits=(limit,)),)))
+    await bench.server.replica.propose(c.UpsertNamespaces(namespaces=(Namespace(name="team", quota="one"),)))
+    facts = {"memory": Attribute(int_val=80 << 10, unit="MiB"), "sharing": Attribute(string_val="mps")}
+    cards = (NodeDevice(id="gpu-0", healthy=True),)
+    kind = NodeDeviceResource(vendor="nvidia", type="gpu", name="h100", instances=cards, attributes=facts)
+    resources = replace(factories.node().node_resources, devices=(kind,))
+    node = await bench.add_node(node_resources=resources)
+    share = RequestedDevice(name="nvidia/gpu", count=1, share="mps", memory_mb=20 << 10)
+    job = factories.job("shares", type="batch", namespace="team")
+    task = replace(job.task_groups[0].tasks[0], resources=Resources(cpu=10, memory_mb=16, devices=(share,)))
+    group = replace(job.task_groups[0], tasks=(task,), count=1)
+    for number in range(4):
+        await bench.server.resources.jobs.register(replace(job, id=f"share-{number}", task_groups=(group,)))
+        await bench.pass_time(1, node)
+
+    await bench.until(lambda: len(bench.server.state.allocs) >= placed)
+    await bench.pass_time(5, node)
+
+    state = bench.server.state
+    assert len(state.allocs) == placed
+    (devices,) = [usage.devices for usage in state.columns.by_namespace["team"].values()]
+    assert devices == (("nvidia/gpu/h100", 1000),)

@@ -87,6 +87,7 @@ class LogWriter:
         self._on_batch = on_batch
         self._on_failed = on_failed
         self._broken = ""
+        self.rules = rules
         self._pending = ProposalQueue(rules)
         self._on_their_way = 0
         self._refusal: Callable[[], Unavailable] | None = no_leader

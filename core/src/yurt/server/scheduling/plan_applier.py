@@ -40,6 +40,7 @@ from yurt.structs.commands import (
     SetNodeEligibility,
     StagePlan,
 )
+from yurt.structs.commands.versions import as_stored
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import NodeEvent
 from yurt.structs.plan import QUOTA_REFUSAL, Outcome, Plan, PlanResult
@@ -197,6 +198,9 @@ class PlanApplier:
 
     async def _check(self, plan: Plan, outcome: Outcome, size: int) -> _Checked | PlanResult:
         """Check a plan of this size and propose the accepted part; returns a result when there is none."""
+        # Older servers store less of a plan. Quotas must count what the log will have: without the part of a device a
+        # share counts as a whole one.
+        plan = as_stored(plan, self._writer.rules())
         # Read together: `checked_at` below is the index of this state, and `apply` refuses changes since then.
         state, view = self._writer.state, self.predicted_state()
         started = self._env.monotonic()

@@ -44,6 +44,7 @@ from yurt.structs.rules import (
 )
 
 C = TypeVar("C", bound=Command)
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class RegionRules(Value):
@@ -137,6 +138,17 @@ def ruled(command: C, region: RegionRules) -> C:
     if region.version < RULES_VERSION:
         command = _without_additions(command, region)
     return replace(command, rules_version=region.version)
+
+
+def as_stored(value: S, region: RegionRules) -> S:
+    """A value as every server of the region stores it; raises Conflict like `ruled`.
+
+    What is decided by a value before it is written must be decided by this one: the log has no other.
+    """
+    if region.version >= RULES_VERSION:
+        return value
+    older: S = _older(value, region)
+    return older
 
 
 def _without_additions(command: C, region: RegionRules) -> C:
