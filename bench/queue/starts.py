@@ -141,7 +141,6 @@ class ForecastFairShare(FairShare):
         old = self.boosted_gpus(pool) + sum(job.gpus for job in started if now >= self._boost_of(job))
         is_sure = stays_boosted(
             order,
-            self.rules,
             self.turns.boost_after,
             now=now,
             until=start,

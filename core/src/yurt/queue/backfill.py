@@ -61,7 +61,6 @@ def boosted(job: Waiting | None, rules: BackfillRules, *, now: int, part_in_use:
 
 def stays_boosted(
     order: Sequence[Waiting],
-    rules: BackfillRules,
     boost_after: int,
     *,
     now: int,
@@ -83,7 +82,7 @@ def stays_boosted(
             return False
         if 0 < job.boost_at <= until:
             in_use = in_use.plus(job.asked)
-    return dominant_share(in_use, capacity) / WHOLE < rules.boost_part
+    return dominant_share(in_use, capacity) / WHOLE < BackfillRules().boost_part
 
 
 def with_boosted(first: Waiting | None, order: Iterable[Waiting]) -> Iterator[Waiting]:

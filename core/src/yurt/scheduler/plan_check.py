@@ -17,7 +17,6 @@ from yurt.scheduler.capacity.limits import LimitsOf, no_limits, region_of
 from yurt.scheduler.capacity.ports import reserved_bits
 from yurt.scheduler.capacity.view import DIMENSIONS, MAX_ALLOCS
 from yurt.scheduler.devices.overbooking import overbooked
-from yurt.scheduler.devices.unusable import unusable_device
 from yurt.sdk.value import replace
 from yurt.state.arrays import tally
 from yurt.state.claims import source_of
@@ -341,6 +340,8 @@ class _Checker:
     def _unusable_devices(self, node: Node, part: _NodePart) -> str:
         """The reason why a device of the placements may not be used by now: since the plan was made its node may have
         reported a fault, or a trial."""
+        from yurt.scheduler.devices.unusable import unusable_device
+
         for placement in part.placements:
             devices = self.usage(placement).devices
             reason = devices and unusable_device(node, devices, self._group(placement))

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from yurt.queue.backfill import BackfillRules, stays_boosted
+from yurt.queue.backfill import stays_boosted
 from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.constraints.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY
 from yurt.scheduler.feasibility.masks import check_mask, checks_of
@@ -52,7 +52,7 @@ def latest_starts(
     return {
         key: latest
         for key, latest in found.items()
-        if stays_boosted(order, BackfillRules(), after, now=now, until=latest, in_use=in_use, capacity=capacity)
+        if stays_boosted(order, after, now=now, until=latest, in_use=in_use, capacity=capacity)
     }
 
 
