@@ -75,6 +75,8 @@ def chosen_node(call: Invocation) -> Json:
         if not call.args:
             raise UsageError("This command takes one argument: <node>, or -self")
         return find_node(call, call.args[0])
+    if call.args:
+        raise UsageError(f"-self means the agent's own node; leave out -self or the argument {call.args[0]}")
     about: Json = call.api.get("/v1/agent/self") or {}
     node_id = ((about.get("stats") or {}).get("client") or {}).get("node_id")
     if not node_id:

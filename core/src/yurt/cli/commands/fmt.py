@@ -25,7 +25,7 @@ def run(call: Invocation) -> int:
         sys.stdout.write(formatted(source, "<stdin>"))
         return 0
     changed = 0
-    for path in _files(paths, recursive=flags.is_on("recursive")):
+    for path in list(_files(paths, recursive=flags.is_on("recursive"))):
         source = read_text(str(path))
         result = formatted(source, str(path))
         if result == source:

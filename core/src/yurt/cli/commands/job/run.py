@@ -98,24 +98,33 @@ def _print_registered(call: Invocation, file: JobFile) -> None:
 
 def start_jobs(call: Invocation) -> int:
     """Run stopped jobs again, one after another; the worst exit code."""
-    return max(_start(call, name) for name in call.args)
+    return max([_start(call, job) for job in [_stopped_job(call, stub) for stub in _found_jobs(call)]])
 
 
-def _start(call: Invocation, name: str) -> int:
-    stub = find_job(call, name)
-    query = {"namespace": stub.get("Namespace")}
-    job: Json = call.api.get(api_path("job", stub["ID"]), query)
+def _found_jobs(call: Invocation) -> list[Json]:
+    """The stubs of the named jobs, each once: all are found before the first of them is changed."""
+    stubs = [find_job(call, name) for name in call.args]
+    return list({(stub.get("Namespace"), stub["ID"]): stub for stub in stubs}.values())
+
+
+def _stopped_job(call: Invocation, stub: Json) -> Json:
+    job: Json = call.api.get(api_path("job", stub["ID"]), {"namespace": stub.get("Namespace")})
     if not job.get("Stop"):
         raise CliError(f'The job "{stub["ID"]}" is not stopped; its status is {job["Status"]}')
+    return job
+
+
+def _start(call: Invocation, job: Json) -> int:
+    query = {"namespace": job.get("Namespace")}
     body: Json = {"Job": job | {"Stop": False}, "Submission": _submission(call, job)}
     answer: Json = call.api.put("/v1/jobs", body, query) or {}
     eval_id = answer.get("EvalID") or ""
     if not eval_id:
-        call.screen.line(f'The job "{stub["ID"]}" is started')
+        call.screen.line(f'The job "{job["ID"]}" is started')
         return 0
     code = follow_or_detach(call, eval_id, detached=lambda: call.screen.line(eval_id))
     if not call.flags.is_on("detach"):
-        print_unplaced(call, stub, eval_id)
+        print_unplaced(call, job, eval_id)
     return code
 
 
@@ -136,15 +145,20 @@ def _submission(call: Invocation, job: Json) -> Json | None:
 
 def stop_jobs(call: Invocation) -> int:
     """Stop the jobs, one after another; the worst exit code."""
-    return max(_stop(call, name) for name in call.args)
+    # An error or an interrupt at a question must leave all jobs running.
+    jobs = [job for job in _found_jobs(call) if _is_confirmed(call, job)]
+    return max([_stop(call, job) for job in jobs], default=0)
 
 
-def _stop(call: Invocation, name: str) -> int:
-    job = find_job(call, name)
-    is_inexact = job["ID"] != name
-    if is_inexact and not call.flags.is_on("yes") and not confirm(f'Are you sure you want to stop job "{job["ID"]}"?'):
-        call.screen.line("Cancelled job stop")
-        return 0
+def _is_confirmed(call: Invocation, job: Json) -> bool:
+    is_exact = job["ID"] in call.args
+    if is_exact or call.flags.is_on("yes") or confirm(f'Are you sure you want to stop job "{job["ID"]}"?'):
+        return True
+    call.screen.line("Cancelled job stop")
+    return False
+
+
+def _stop(call: Invocation, job: Json) -> int:
     query = {
         "namespace": job.get("Namespace"),
         "purge": call.flags.is_on("purge"),
