@@ -109,7 +109,7 @@ REFUSALS = [
     ("alloc", {"task": "main", "command": SH, "tty": "maybe"}, 400, "tty"),
     ("alloc", {"task": "main", "command": '["/no/such/program"]'}, 500, "/no/such/program"),
 ]
-"""Which allocation, the query, and the answer before the socket opens."""
+"""Which allocation, the query, and the refusal."""
 
 
 @pytest.mark.parametrize(("which", "query", "status", "text"), REFUSALS)
@@ -151,12 +151,12 @@ def test_a_terminal_of_an_impossible_size_goes_on(dev_agent: Agent, task: str, s
     assert b"a-42" in talk_to(dev_agent, task, ["/bin/sh"], scene, tty="true")
 
 
-def upgraded(agent: Agent, alloc: str, query: dict[str, str]) -> tuple[int, str]:
-    """Status and text of the answer to an upgrade to a websocket."""
+def upgraded(agent: Agent, alloc: str, query: dict[str, str], headers: dict[str, str] | None = None) -> tuple[int, str]:
+    """Status and text with which a websocket is refused, after the upgrade or before it."""
     parts = urllib.parse.urlsplit(agent.address)
     target = f"/v1/client/allocation/{alloc}/exec?{urllib.parse.urlencode(query)}"
     with socket.create_connection((parts.hostname, parts.port), LIMIT_S) as opened:
-        status, text, _, _ = switch(opened, target, parts.netloc, {})
+        status, text, _, _ = switch(opened, target, parts.netloc, headers or {})
     return status, text
 
 
@@ -201,23 +201,10 @@ def test_a_browser_sends_its_handshake_first(dev_agent: Agent, task: str) -> Non
 
 def refusal(agent: Agent, alloc: str, headers: dict[str, str] | None = None, **query: str) -> tuple[int, str]:
     """How the agent refuses a session."""
-
-    async def ask() -> tuple[int, str]:
-        upgrade = {
-            "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
-            "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
-        }  # fmt: skip
-        url = f"{agent.address}/v1/client/allocation/{alloc}/exec"
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(url, params=query, headers=upgrade | (headers or {})) as answer,
-        ):
-            return answer.status, await answer.text()
-
-    return asyncio.run(ask())
+    return upgraded(agent, alloc, query, headers)
 
 
-def test_what_cannot_be_done_is_refused_before_the_socket_opens(dev_agent: Agent, task: str) -> None:
+def test_what_cannot_be_done_is_refused_before_the_command_runs(dev_agent: Agent, task: str) -> None:
     assert refusal(dev_agent, task, command='["true"]')[0] == 400
     assert refusal(dev_agent, task, task="main")[0] == 400
     assert refusal(dev_agent, task, task="main", command='{"a":1}')[0] == 400

@@ -6,6 +6,7 @@ import socket
 import threading
 
 import pytest
+from yurt.api.websocket import accept_of
 from yurt.cli.api.websocket import switch
 
 
@@ -29,6 +30,25 @@ def test_a_refusal_comes_with_its_text(answer: bytes, expected: tuple[int, str, 
         server = threading.Thread(target=answer_with, args=(theirs, answer))
         server.start()
         assert switch(ours, "/x", "host", {}) == expected
+        server.join()
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+def test_a_refusal_after_the_upgrade_is_one_before_it(is_split: bool) -> None:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(10)
+
+    def refuse() -> None:
+        key = theirs.recv(65536).decode().partition("Sec-WebSocket-Key: ")[2].partition("\r")[0]
+        head = f"HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: {accept_of(key)}\r\n"
+        frame = b"\x88\x09\x03\xf0no such"
+        theirs.sendall(f"{head}X-Yurt-Error: unknown-node\r\n\r\n".encode() + frame[: 3 if is_split else 99])
+        theirs.sendall(frame[3:] if is_split else b"")
+
+    with ours, theirs:
+        server = threading.Thread(target=refuse)
+        server.start()
+        assert switch(ours, "/x", "host", {}) == (404, "no such", b"", "unknown-node")
         server.join()
 
 

@@ -272,6 +272,16 @@ async def test_a_command_in_a_task_has_a_line_before_the_upgrade_and_one_at_its_
     assert MARKER not in (tmp_path / "audit.log").read_text()
 
 
+async def test_a_refused_websocket_has_the_status_of_its_refusal(tmp_path: Path) -> None:
+    async with auditing(tmp_path, NO_READS_BUT_EXEC) as audited, asyncio.timeout(30):
+        path = f"/v1/client/allocation/{NODE_ID}/exec?task=main&command={json.dumps(['echo', MARKER])}"
+        async with audited.api.client.ws_connect(path) as socket:
+            assert (await socket.receive()).data == 1008
+        last = audited.lines()[-1]
+    assert (last["stage"], last["response"]["status_code"]) == ("OperationComplete", 404)
+    assert MARKER not in (tmp_path / "audit.log").read_text()
+
+
 NO_READS_BUT_EXEC = FilterSettings(
     name="reads", endpoints=("/v1/job/*", "/v1/jobs", "/v1/metrics"), stages=("*",), operations=("GET",)
 )

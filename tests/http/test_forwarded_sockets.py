@@ -90,15 +90,14 @@ async def test_a_caller_that_closes_or_goes_without_a_word_ends_the_far_side() -
             await asyncio.wait_for(far.is_over.wait(), LIMIT_S)
 
 
-async def test_a_refusal_is_the_servers_own_answer() -> None:
+async def test_a_refusal_is_the_servers_own() -> None:
     async with through(Far()) as client:
-        headers = {
-            "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
-            "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-        }  # fmt: skip
-        async with client.get(PATH.replace("main", "other"), headers=headers) as answer:
-            assert (answer.status, await answer.text()) == (404, "unknown task name")
-            assert answer.headers[ERROR_HEADER] == "unknown-allocation"
+        async with client.ws_connect(PATH.replace("main", "other")) as socket:
+            last = await socket.receive(timeout=LIMIT_S)
+            assert (last.type, last.data, last.extra) == (WSMsgType.CLOSE, 1008, "unknown task name")
+            assert socket._response.headers[ERROR_HEADER] == "unknown-allocation"
+        async with client.get(PATH.replace("main", "other")) as answer:
+            assert answer.status == 404
 
 
 async def test_a_page_of_another_host_is_refused_here_and_one_of_this_host_passes() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from aiohttp import hdrs, web
@@ -19,9 +18,9 @@ from yurt.access.authority import ALLOW_ALL, ALLOW_NOBODY, Authority
 from yurt.api.row_texts import RowTexts
 from yurt.http.agent_info import AgentInfo
 from yurt.http.authentication import session_problem
-from yurt.http.call import AUTHORITY, CONTEXT, FILES, Context
+from yurt.http.call import AUTHORITY, BEGUN, CONTEXT, FILES, Context
 from yurt.http.cluster import CLUSTER, LoneServer
-from yurt.http.dispatcher import IS_AUDITED, has_effect_on_get
+from yurt.http.dispatcher import IS_AUDITED, has_effect_on_get, is_socket
 from yurt.http.edge.browsers import policy_of, refusal
 from yurt.http.edge.client_errors import STRANGERS, ClientErrorReporter
 from yurt.http.edge.hosts import HostPolicy
@@ -37,6 +36,7 @@ from yurt.http.pieces import KeptAnswer, PiecesBody
 from yurt.http.plain_reads.fast_path import FAST_PATH, FastPath
 from yurt.http.plain_reads.response_headers import COMPRESS_MIN, accepts_gzip, complete_headers, count_response
 from yurt.http.route_table import add_all_routes
+from yurt.http.websockets import answer_over_socket, asks_for_socket
 from yurt.runtime.env import Env, RealEnv
 from yurt.runtime.metrics import Metrics
 from yurt.sdk.errors import Reason, YurtError
@@ -60,8 +60,6 @@ READER_LEFT = 499
 INTERNAL = "Internal error: the agent's log says what went wrong"
 BROKEN_BODY = "Request body cannot be read: its length or its chunks are wrong"
 LATE_BODY = "Request body did not come in time"
-BEGUN: ContextVar[list[web.StreamResponse]] = ContextVar("answers that have begun")
-"""The answer of the request that is being carried out, once the answer has begun."""
 
 POLICY: web.AppKey[HostPolicy] = web.AppKey("yurt_policy", HostPolicy)
 
@@ -81,7 +79,7 @@ def make_app(
 
     A server with `others` passes on what only the leader answers.
     """
-    app = web.Application(client_max_size=BODY_MAX, middlewares=[_paced, _compression, _gate, _errors])
+    app = web.Application(client_max_size=BODY_MAX, middlewares=[_paced, _compression, _over_socket, _gate, _errors])
     env = env or RealEnv()
     metrics = server.metrics if server is not None else Metrics()
     app[CONTEXT] = Context(
@@ -149,14 +147,25 @@ async def _paced(request: web.Request, handler: _Handler) -> web.StreamResponse:
 
 
 @web.middleware
+async def _over_socket(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Refuse by closing the websocket that a request asks for; pages of foreign sites get none."""
+    if not asks_for_socket(request) or not is_socket(request) or _page_problem(request):
+        return await handler(request)
+    return await answer_over_socket(request, handler)
+
+
+def _page_problem(request: web.Request) -> str:
+    """Why a request is refused as that of a foreign site's page; "" where it is not."""
+    if is_task_api(request):  # no browser reaches it, and any host name will do
+        return ""
+    why = refusal(request, request.app[POLICY], has_effect=has_effect_on_get(request))
+    return why or session_problem(request)
+
+
+@web.middleware
 async def _gate(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Refuse requests of foreign sites and compressed request bodies."""
-    if is_task_api(request):  # no browser reaches it, and any host name will do
-        why = ""
-    else:
-        why = refusal(request, request.app[POLICY], has_effect=has_effect_on_get(request))
-        why = why or session_problem(request)
-    if why:
+    if why := _page_problem(request):
         request.app[STRANGERS].refuse_page(request.remote or "", why)
         return web.Response(status=403, text=why)
     for name, plain in PLAIN_BODY.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -76,6 +77,8 @@ class Context(msgspec.Struct, frozen=True):
     """How an agent without a server reaches those that have one."""
 
 
+BEGUN: ContextVar[list[web.StreamResponse]] = ContextVar("answers that have begun")
+"""The answer of the request that is being carried out, once the answer has begun."""
 CONTEXT: web.AppKey[Context] = web.AppKey("yurt_context", Context)
 AUTHORITY: web.AppKey[Authority] = web.AppKey("yurt_authority")
 """The authority that decides about requests."""

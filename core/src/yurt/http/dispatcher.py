@@ -256,6 +256,15 @@ def has_effect_on_get(request: web.Request) -> bool:
     return endpoint is not None and endpoint.has_effect_on_get
 
 
+def is_socket(request: web.Request) -> bool:
+    """Whether the request is for a route that answers over a websocket."""
+    endpoint = endpoint_of(request)
+    try:
+        return endpoint is not None and endpoint.find(request.method, dict(request.match_info))[0].is_socket
+    except Refused:
+        return False
+
+
 def has_cors(request: web.Request) -> bool:
     """Whether pages of origins permitted by the operator may read the path."""
     endpoint = endpoint_of(request)

@@ -2,9 +2,9 @@
 
 Frames are JSON texts, bytes in base64. To the command: `{"stdin": {"data", "close"}}`, `{"tty_size": {"height",
 "width"}}`, and `{}` as a sign of life. From it: `{"stdout": {"data", "close"}}`, `{"stderr": ...}`, and last
-`{"exited": true, "result": {"exit_code"}}`, after which the socket closes with code 1000. What can be refused is
-refused before the socket opens, as a plain answer. When the caller's rights end while it is open, the command ends, and
-the socket closes with code 4403 and the reason.
+`{"exited": true, "result": {"exit_code"}}`, after which the socket closes with code 1000. A refusal closes it at once
+(`yurt.http.websockets`). When the caller's rights end while it is open, the command ends, and the socket closes with
+code 1008 and the reason.
 
 A command in a task that its driver does not isolate from the node needs `alloc-node-exec` besides what the route needs.
 The node knows the driver: it refuses the command unless the request says that the caller may, and its first frame says
@@ -25,10 +25,16 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from yurt.access import Capability, Scope, needs
 from yurt.api.encode import encode_builtins
 from yurt.http.call import Call
-from yurt.http.errors import Refused
 from yurt.http.leases import Lease
 from yurt.http.query import flag
-from yurt.http.websockets import CLOSE_LIMIT_S, FRAME_BYTES_MAX, close_code, shortened, watch_peer
+from yurt.http.websockets import (
+    HANDSHAKE_LIMIT_S,
+    close_code,
+    open_socket,
+    shortened,
+    socket_of,
+    watch_peer,
+)
 from yurt.sdk.errors import YurtError
 from yurt.sdk.exec import TerminalSize
 from yurt.sdk.value import replace
@@ -37,7 +43,6 @@ from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 if TYPE_CHECKING:
     from yurt.server.ports import NodePort
 
-HANDSHAKE_LIMIT_S = 10.0
 ALLOC_NODE_EXEC = needs.namespace(Capability.ALLOC_NODE_EXEC)
 
 
@@ -64,16 +69,14 @@ class InputFrame(msgspec.Struct):
 
 async def converse(call: Call, node: NodePort, request: ExecRequest, scope: Scope) -> web.StreamResponse:
     """Open the websocket once the command runs, and pass on what either side sends; `scope` is the allocation's."""
-    peer = web.WebSocketResponse(max_msg_size=FRAME_BYTES_MAX, compress=False, timeout=CLOSE_LIMIT_S)
+    peer = socket_of(call.request)
     is_opened = asyncio.Event()
     inputs = read_inputs(peer, is_opened, has_handshake=flag(call.query, "ws_handshake"))
-    if not peer.can_prepare(call.request).ok:
-        raise Refused(400, "this route speaks websocket: ask for an upgrade")
     request = replace(request, is_node_exec_allowed=call.access.narrowed(ALLOC_NODE_EXEC).allows(scope))
     async with contextlib.aclosing(node.exec_task(request, inputs)) as frames:
         if (await anext(frames)).is_node_exec:
             call.lease.also_needs(scope, ALLOC_NODE_EXEC)
-        await peer.prepare(call.request)
+        await open_socket(call.request, peer)
         is_opened.set()
         async with asyncio.TaskGroup() as group:
             work = [

@@ -128,6 +128,7 @@ class Facts(TypedDict, total=False):
     from_nodes: bool
     has_effect_on_get: bool
     is_stream: bool
+    is_socket: bool
     wrong_method: int
     cors: bool
     index_error: str
@@ -149,6 +150,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     is_stream: bool = False
     """The answer to GET is a websocket, or is written as long as its reader stays: the audit log has a line when it
     begins too."""
+    is_socket: bool = False
+    """It answers over a websocket, and refuses by closing it (`yurt.http.websockets`)."""
     wrong_method: int = WRONG_METHOD
     """The status for a method that no route of the path takes."""
     cors: bool = False

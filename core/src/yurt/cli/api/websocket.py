@@ -12,7 +12,7 @@ import ssl
 import struct
 
 from yurt.api.websocket import BINARY, CLOSE, NORMAL, PING, PONG, TEXT, WebSocketFrames, accept_of, encode, new_key
-from yurt.sdk.errors import ERROR_HEADER
+from yurt.sdk.errors import ERROR_HEADER, Reason, reason_of
 
 HEAD_BYTES_MAX = 64 * 1024
 READ_SIZE = 64 * 1024
@@ -102,8 +102,8 @@ class WebSocket:
 
 
 def switch(sock: socket.socket, target: str, host: str, headers: dict[str, str]) -> tuple[int, str, bytes, str]:
-    """Ask for a websocket: the answer's status, its body where it refuses, what came behind its head, and the error's
-    reason.
+    """Ask for a websocket: the answer's status, its text where it refuses, what came behind its head, and the error's
+    reason. An agent that refuses after the upgrade names the reason in its head: it stands for the status.
     """
     key = new_key()
     lines = [
@@ -134,4 +134,19 @@ def switch(sock: socket.socket, target: str, host: str, headers: dict[str, str])
         return status, rest.decode(errors="replace").strip(), b"", named.get(ERROR_HEADER.lower(), "")
     if named.get("sec-websocket-accept") != accept_of(key):
         raise ConnectionResetError("the peer is not a websocket server")
+    code = named.get(ERROR_HEADER.lower(), "")
+    if code:
+        return (reason_of(code) or Reason.FAILED).status, _reason_of_close(sock, rest), b"", code
     return status, "", rest, ""
+
+
+def _reason_of_close(sock: socket.socket, first: bytes) -> str:
+    """The reason with which the peer closes at once."""
+    frames, data = WebSocketFrames(), first or sock.recv(READ_SIZE)
+    while data:
+        for message in frames.feed(data):
+            if message.kind == CLOSE:
+                sock.sendall(encode(CLOSE, message.data[:2], mask=os.urandom(4)))
+                return message.data[2:].decode(errors="replace")
+        data = sock.recv(READ_SIZE)
+    raise ConnectionResetError("the connection was closed during the handshake")

@@ -114,6 +114,7 @@ ROUTES = (
         from_nodes=True,
         cors=True,
         is_stream=True,
+        is_socket=True,
     ),
     *(
         routes.get(

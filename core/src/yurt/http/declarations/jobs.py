@@ -91,7 +91,13 @@ ROUTES = (
         from_nodes=True,
     ),
     routes.get(
-        "/v1/job/{job_id}/action", job_exec.run_action, needs=ALLOC_EXEC, scope=QUERY, from_nodes=True, is_stream=True
+        "/v1/job/{job_id}/action",
+        job_exec.run_action,
+        needs=ALLOC_EXEC,
+        scope=QUERY,
+        from_nodes=True,
+        is_stream=True,
+        is_socket=True,
     ),
     routes.get(
         "/v1/yurt/job/{job_id}/logs", job_by_id.logs, needs=READ_LOGS, scope=QUERY, from_nodes=True, is_stream=True

@@ -2,7 +2,8 @@
 
 The far end opens a websocket to its own HTTP API and passes the bytes of its frames on, in both directions, inside a
 forwarded request: those to the API as the request's body, those from it as the parts of the answer. Here messages are
-made of them for the one who asked. A refusal is a plain answer, exactly as the API gave it.
+made of them for the one who asked. A refusal is a plain answer, exactly as the API gave it; the agent that the caller
+reached closes the websocket with it (`yurt.http.websockets`).
 """
 
 from __future__ import annotations
@@ -29,8 +30,7 @@ from yurt.api.websocket import (
     new_key,
 )
 from yurt.http.api_port import PIECE_BYTES, ApiPart, ApiPort, ApiRequest
-from yurt.http.errors import Refused
-from yurt.http.websockets import CLOSE_LIMIT_S, FRAME_BYTES_MAX, close_code, shortened, watch_peer
+from yurt.http.websockets import close_code, open_socket, shortened, socket_of, watch_peer
 from yurt.runtime.env import Env
 from yurt.sdk.errors import ERROR_HEADER, Invalid, Unavailable, YurtError
 from yurt.sdk.value import replace
@@ -58,9 +58,7 @@ class ResponseHead(NamedTuple):
 
 async def forward_socket(request: web.Request, api: ApiPort, asked: ApiRequest, env: Env) -> web.StreamResponse:
     """Let another agent's API answer a websocket; raises Unavailable when it cannot be reached."""
-    peer = web.WebSocketResponse(max_msg_size=FRAME_BYTES_MAX, compress=False, timeout=CLOSE_LIMIT_S)
-    if not peer.can_prepare(request).ok:
-        raise Refused(400, "this route speaks websocket: ask for an upgrade")
+    peer = socket_of(request)
     headers = {name: value for name, value in asked.headers.items() if not _is_of_handshake(name)}
     is_opened = asyncio.Event()
     asked = replace(asked, headers=headers, is_socket=True, has_body=True)
@@ -72,7 +70,7 @@ async def forward_socket(request: web.Request, api: ApiPort, asked: ApiRequest, 
             return web.Response(
                 status=first.status, headers=first.headers, body=b"".join([part.data async for part in parts])
             )
-        await peer.prepare(request)
+        await open_socket(request, peer)
         is_opened.set()
         await _converse(request, peer, parts, env)
     return peer
@@ -134,8 +132,8 @@ async def _messages(parts: AsyncIterator[ApiPart]) -> AsyncIterator[Message]:
 
 
 def _is_of_handshake(name: str) -> bool:
-    """Whether a header belongs to the handshake, which each hop makes itself."""
-    return name.lower().startswith("sec-websocket-")
+    """Whether a header belongs to the handshake, which each hop makes itself. Neither is a refusal compressed."""
+    return name.lower().startswith("sec-websocket-") or name.lower() == "accept-encoding"
 
 
 # The end that answers.

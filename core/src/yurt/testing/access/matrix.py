@@ -16,11 +16,10 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Final, cast
 
-from aiohttp import WSServerHandshakeError
-
 from yurt.access.needs import describe
 from yurt.http.route_table import ROUTES
 from yurt.http.routes import Route
+from yurt.sdk.errors import ERROR_HEADER, Reason, reason_of
 from yurt.server.ports import NodePort
 from yurt.testing.access.callers import Callers, bootstrapped
 from yurt.testing.access.dispatch import Answered, dispatch
@@ -92,19 +91,20 @@ class Matrix:
         return {**self._world.headers[caller], "Content-Type": "application/json"}
 
     async def _open_websocket(self, probe: Probe, caller: str) -> Answered:
-        """The answer to a websocket upgrade: 101 with the command's output once the command has run."""
+        """The answer over a websocket: 101 with the command's output once the command has run, else the refusal."""
         client, nodes = self._callers.api.client, self._callers.api.server.clients.node_ports
         node = cast(NodePort, CommandNode())
         nodes.attach(NODE_ID, node)
         try:
             async with client.ws_connect(probe.path, headers=self._world.headers[caller]) as peer:
+                if (code := peer._response.headers.get(ERROR_HEADER)) is not None:
+                    last = await peer.receive()
+                    return Answered((reason_of(code) or Reason.FAILED).status, str(last.extra))
                 said = [message.data async for message in peer]
                 assert len(said) == 1, (
                     f"{probe.name} as {caller}: the command said {said}, closed with {peer.close_code}"
                 )
                 return Answered(HTTPStatus.SWITCHING_PROTOCOLS, said[0])
-        except WSServerHandshakeError as error:
-            return Answered(error.status, error.message)
         finally:
             nodes.detach(NODE_ID, node)
 

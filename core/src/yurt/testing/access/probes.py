@@ -21,8 +21,6 @@ from yurt.testing.access.world import POOL, TEAM, VOLUME_ID
 from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, job_document
 
 ABSENT: Final = "absent"
-WEBSOCKETS: Final = ("/v1/client/allocation/{id}/exec", "/v1/job/{job_id}/action")
-"""Routes that answer over a websocket: what a command says there."""
 LAST: Final = ("/v1/operator/raft/transfer-leadership", "/v1/system/gc")
 """What may change the state as a whole."""
 
@@ -69,7 +67,7 @@ def _probe(route: Route, method: str, ids: Mapping[str, str]) -> Probe:
     return Probe(
         f"{method} {route.path}", method, _filled(route.path, names) + query, _body(method, route.path, names),
         marker=_MARKERS.get((method, route.path), ""), hidden=hidden if _is_found_by_row(route) else None,
-        is_websocket=route.path in WEBSOCKETS,
+        is_websocket=route.is_socket,
     )  # fmt: skip
 
 
