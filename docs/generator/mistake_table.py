@@ -518,7 +518,7 @@ FILE_MISTAKES: tuple[FileMistake, ...] = (
                 'affinity {\n      attribute = "${node.class}"\n      value     = "big"\n      weight    = 200\n    }'
             )
         },
-        "Unsuitable value: value must be a whole number, between -128 and 127",
+        "Unsuitable value: value must be a whole number, between -100 and 100",
         "6:19",
         "Write a whole number from -100 to 100, but not 0; a negative one keeps allocations away.",
     ),

@@ -38,3 +38,15 @@ def test_the_operator_decides_about_hints(answer: dict[str, Any] | CliError, is_
     call: Any = SimpleNamespace(flags=SimpleNamespace(is_on=lambda _: False), screen=screen, api=FakeAgent(answer))
     offer_page(call, "/ui/jobs", "jobs")
     assert ("Web UI: http://127.0.0.1:4646/ui/jobs" in out.getvalue()) is is_shown
+
+
+@pytest.mark.parametrize(("setting", "is_shown"), [("", True), ("true", True), ("false", False), ("0", False)])
+def test_the_user_decides_about_hints(
+    api: Any, run: Any, monkeypatch: pytest.MonkeyPatch, setting: str, is_shown: bool
+) -> None:
+    monkeypatch.setenv("NOMAD_CLI_SHOW_HINTS", setting)
+    api.answers |= {"/v1/jobs": [], "/v1/volumes": []}
+    shown = run("job", "stop", "nothing")[2]
+    assert shown.startswith('No job(s) with prefix or id "nothing" found\n')
+    assert ("List them with" in shown) is is_shown
+    assert ("Leave out -json or -t" in run("job", "status", "-json", "-t", "{{.}}")[2]) is is_shown

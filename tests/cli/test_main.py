@@ -92,6 +92,7 @@ def test_the_version_is_printed_with_one_or_two_dashes(words: list[str], capsys:
         (["job", "rnu"], 'did you mean "job run"'),
         (["nodes"], 'did you mean "node"'),
         (["job", "why"], 'did you mean "job why-not"'),
+        (["event"], 'There is no command "event".'),
     ],
 )
 def test_an_unknown_command_gets_a_near_miss(words: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:

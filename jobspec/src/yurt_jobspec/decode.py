@@ -34,6 +34,8 @@ _BITS = {
     "uint16": (0, 65535),
     "uint32": (0, 2**32 - 1),
 }
+_TOLD = _BITS | {"int8": (-100, 100)}
+"""The bounds that errors name: an int8 is a weight, of which servers take only these."""
 _SIZE_DIGITS_MAX = 15
 _MAPS = frozenset(("map", "multimap", "free"))
 _ONCE = _MAPS | {"block"}
@@ -391,7 +393,7 @@ def _whole(kind: str) -> Any:
         if number == 0:
             return 0
         if not isinstance(number, int) or not low <= number <= high:
-            raise ConversionError(f"value must be a whole number, between {low} and {high}")
+            raise ConversionError(f"value must be a whole number, between {_TOLD[kind][0]} and {_TOLD[kind][1]}")
         return number
 
     return read

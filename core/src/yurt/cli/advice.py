@@ -5,8 +5,10 @@ Texts of servers are Nomad's, which scripts compare; so the advice stands here a
 
 from __future__ import annotations
 
+import os
 import re
 
+OFF = frozenset({"0", "f", "false"})
 UNKNOWN_PLACES = (
     (r"nonexistent namespace", "`yurt namespace list` lists them; make one with: yurt namespace apply NAME"),
     (r"nonexistent node pool", "`yurt node pool list` lists them; make one with: yurt node pool apply FILE"),
@@ -54,6 +56,13 @@ _FIXES = (
 """Patterns of errors, and the advice; the first match applies."""
 
 
+def shows_hints() -> bool:
+    """Whether commands say what may be done next; NOMAD_CLI_SHOW_HINTS turns that off."""
+    return os.environ.get("NOMAD_CLI_SHOW_HINTS", "1").lower() not in OFF
+
+
 def advice(error: str) -> str:
-    """The advice for an error; empty when its text has it or none is known."""
+    """The advice for an error; empty when its text has it, none is known, or hints are off."""
+    if not shows_hints():
+        return ""
     return next((fix for pattern, fix in _FIXES if re.search(pattern, error)), "")

@@ -96,6 +96,7 @@ def _next_words(group: str) -> list[str]:
 
 
 def _run(command: CliCommand, words: list[str]) -> int:
+    from yurt.cli.advice import shows_hints
     from yurt.cli.declaration import Invocation
     from yurt.cli.flags import parse
     from yurt.sdk.errors import YurtError
@@ -124,7 +125,7 @@ def _run(command: CliCommand, words: list[str]) -> int:
         return error.code if error.code is not None else command.failure_code
     except YurtError as error:
         _print_error(str(error), prefix="Error: ")
-        if error.reason in HINTS:
+        if error.reason in HINTS and shows_hints():
             print(HINTS[error.reason], file=sys.stderr)
         if error.reason is Reason.PERMISSION_DENIED and call is not None:
             print(WEAK_TOKEN_HINT if call.api.connection.token else NO_TOKEN_HINT, file=sys.stderr)

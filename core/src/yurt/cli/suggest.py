@@ -10,7 +10,7 @@ PREFIX_CHARACTERS: Final = 3
 
 def nearest(word: str, candidates: Iterable[str]) -> str:
     """The known word closest to `word`, or the only one that begins with it, or "" when none is close."""
-    best, best_distance = "", max(1, (len(word) + 1) // 3) + 1
+    best, best_distance = "", max(1, len(word) // 3) + 1
     longer = []
     for candidate in candidates:
         if len(word) >= PREFIX_CHARACTERS and candidate.lower().startswith(word.lower()):

@@ -5,6 +5,7 @@ The questions are asked only after a look-up has failed; one that fails itself a
 
 from __future__ import annotations
 
+from yurt.cli.advice import shows_hints
 from yurt.cli.declaration import Invocation
 from yurt.cli.json_object import Json
 from yurt.cli.suggest import nearest
@@ -33,7 +34,7 @@ def hint(call: Invocation, noun: str, identifier: str) -> str:
         found = _other_namespace(call, identifier) or _near_miss(call, identifier)
     if not found and noun == "nodes":
         found = _node_by_name(call, identifier)
-    if not found:
+    if not found and shows_hints():
         lists = {"jobs": "yurt job status", "nodes": "yurt node status", "allocs": "yurt job allocs JOB"}
         found = f"List them with: {lists[noun]}" if noun in lists else ""
     return f"\n{found}" if found else ""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from urllib.parse import quote, urlencode
 
+from yurt.cli.advice import shows_hints
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import CliError
 
 START = "/ui/"
-_OFF = frozenset({"0", "f", "false"})
 
 
 def job_page(job_id: str, namespace: str | None) -> str:
@@ -26,7 +25,7 @@ def offer_page(call: Invocation, path: str, what: str) -> None:
     """With -ui open the page; else, on a terminal, print its address."""
     if call.flags.is_on("ui"):
         open_page(call, path)
-    elif call.screen.is_terminal and os.environ.get("NOMAD_CLI_SHOW_HINTS", "1").lower() not in _OFF:
+    elif call.screen.is_terminal and shows_hints():
         url = call.api.url(path)
         if url.startswith("http") and _agent_shows_hints(call):
             call.screen.line(f"\n==> View and manage {what} in the Web UI: {url}")

@@ -16,6 +16,8 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Final, cast
 
+from aiohttp import WSServerHandshakeError
+
 from yurt.access.needs import describe
 from yurt.http.route_table import ROUTES
 from yurt.http.routes import Route
@@ -99,12 +101,14 @@ class Matrix:
             async with client.ws_connect(probe.path, headers=self._world.headers[caller]) as peer:
                 if (code := peer._response.headers.get(ERROR_HEADER)) is not None:
                     last = await peer.receive()
-                    return Answered((reason_of(code) or Reason.FAILED).status, str(last.extra))
+                    return _compared((reason_of(code) or Reason.FAILED).status, str(last.extra))
                 said = [message.data async for message in peer]
                 assert len(said) == 1, (
                     f"{probe.name} as {caller}: the command said {said}, closed with {peer.close_code}"
                 )
                 return Answered(HTTPStatus.SWITCHING_PROTOCOLS, said[0])
+        except WSServerHandshakeError as error:  # a session without Origin gets no websocket
+            return Answered(error.status, error.message)
         finally:
             nodes.detach(NODE_ID, node)
 
