@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from yurt.testing.agent import Agent, raw_exec_job, register, running_agent, wait_for
-from yurt.testing.services.engines import DockerEngine, missing
+from yurt.testing.services.engines import DockerEngine, missing, running_engine
 
 REASON = missing("dockerd", "containerd", "docker", "busybox", "ip")
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
@@ -20,13 +20,8 @@ COUNTING = "trap exit TERM; i=0; while true; do i=$((i+1)); echo $i; sleep 0.2; 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerEngine]:
     """A running engine with a small image."""
-    made = DockerEngine(tmp_path_factory.mktemp("docker"))
-    try:
-        made.start()
-        made.import_image()
-        yield made
-    finally:
-        made.stop()
+    with running_engine(DockerEngine(tmp_path_factory.mktemp("docker"))) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

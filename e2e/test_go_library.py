@@ -13,9 +13,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pytest
 from google.protobuf.compiler import plugin_pb2
@@ -23,7 +22,7 @@ from yurt.client.files.secrets_dir import unmount_secrets
 from yurt.goplugin.messages import read_files
 from yurt.testing.agent import Agent, pid_is_alive, running_agent, wait_for
 from yurt.testing.processes import ended_at_exit, processes
-from yurt.testing.services.engines import DockerEngine, PodmanEngine, missing
+from yurt.testing.services.engines import DockerEngine, PodmanEngine, missing, running_engine
 from yurt.testing.services.go_programs import build_go, fetched_module
 
 pytestmark = pytest.mark.timeout(900)
@@ -43,7 +42,6 @@ DYNAMIC_IDS = range(80_000, 90_000) if os.geteuid() == 0 else [os.geteuid()]
 OLDEST_GO = (1, 19)
 CONFIG = '{"enabled": true}'
 UNGRACEFUL = "plugin failed to exit gracefully"
-AnyEngine = TypeVar("AnyEngine", DockerEngine, PodmanEngine)
 SCRIPT = (
     "trap 'echo bye; exit 3' TERM; echo hello $NOMAD_TASK_NAME $ACME_BOARDS; echo $$ > ${NOMAD_TASK_DIR}/pid; "
     "i=0; while true; do i=$((i+1)); echo $i; sleep 0.1; done"
@@ -232,17 +230,6 @@ class Engine(NamedTuple):
     config: dict[str, str]
     image: str
     containers: Callable[[], list[str]]
-
-
-@contextmanager
-def running_engine(engine: AnyEngine) -> Iterator[AnyEngine]:
-    """An engine with its small image."""
-    try:
-        engine.start()
-        engine.import_image()
-        yield engine
-    finally:
-        engine.stop()
 
 
 @pytest.mark.parametrize("name", ["docker", "podman"])

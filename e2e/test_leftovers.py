@@ -15,7 +15,7 @@ import pytest
 from yurt.client.networks.settings import CNI_PATHS
 from yurt.sdk.mounting import points_below
 from yurt.testing.agent import Agent, pid_is_alive, register, wait_for
-from yurt.testing.services.engines import DockerEngine, missing
+from yurt.testing.services.engines import DockerEngine, missing, running_engine
 from yurt.testing.unique_ports import own_subnet
 
 REASON = missing("dockerd", "containerd", "docker", "busybox", "ip", "runc", "iptables")
@@ -35,13 +35,8 @@ BOTH = {"command": "/bin/sh", "args": ["-c", "sleep 3000 & sleep 3000"]}
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerEngine]:
-    made = DockerEngine(tmp_path_factory.mktemp("docker"))
-    try:
-        made.start()
-        made.import_image()
-        yield made
-    finally:
-        made.stop()
+    with running_engine(DockerEngine(tmp_path_factory.mktemp("docker"))) as started:
+        yield started
 
 
 @pytest.fixture

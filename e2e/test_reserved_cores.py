@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from yurt.executor.cgroups import MOUNTS_FILE, Hierarchies, parse_cores, parse_mounts, read_text
 from yurt.testing.agent import Agent, raw_exec_job, register, stop_jobs, wait_for
-from yurt.testing.services.engines import DockerEngine, PodmanEngine, missing
+from yurt.testing.services.engines import DockerEngine, PodmanEngine, missing, running_engine
 
 CORES = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 FOUND = parse_mounts(Path(MOUNTS_FILE).read_text()) if Path(MOUNTS_FILE).exists() else Hierarchies()
@@ -84,13 +84,9 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if reason := missing(*needs, "busybox"):
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp(request.param)
-    made = DockerEngine(folder) if request.param == "docker" else PodmanEngine(folder)
-    try:
-        made.start()
-        made.import_image()
-        yield made
-    finally:
-        made.stop()
+    made: Engine = DockerEngine(folder) if request.param == "docker" else PodmanEngine(folder)
+    with running_engine(made) as started:
+        yield started
 
 
 @pytest.fixture

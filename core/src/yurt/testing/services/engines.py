@@ -17,9 +17,10 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from yurt.testing.unique_ports import own_subnet
 
@@ -315,3 +316,17 @@ def unmount_below(folder: Path) -> None:
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for path in reversed([each for each in mounts if each.startswith(f"{folder}/")]):
         subprocess.run(["umount", "--lazy", path], check=False, capture_output=True, timeout=10)
+
+
+AnyEngine = TypeVar("AnyEngine", bound=DockerEngine | PodmanEngine)
+
+
+@contextmanager
+def running_engine(engine: AnyEngine) -> Iterator[AnyEngine]:
+    """A started engine with the small image; stopped in the end."""
+    try:
+        engine.start()
+        engine.import_image()
+        yield engine
+    finally:
+        engine.stop()
