@@ -36,7 +36,6 @@ from yurt.http.pieces import KeptAnswer, PiecesBody
 from yurt.http.plain_reads.fast_path import FAST_PATH, FastPath
 from yurt.http.plain_reads.response_headers import COMPRESS_MIN, accepts_gzip, complete_headers, count_response
 from yurt.http.route_table import add_all_routes
-from yurt.http.websockets import answer_over_socket, asks_for_socket
 from yurt.runtime.env import Env, RealEnv
 from yurt.runtime.metrics import Metrics
 from yurt.sdk.errors import Reason, YurtError
@@ -149,8 +148,10 @@ async def _paced(request: web.Request, handler: _Handler) -> web.StreamResponse:
 @web.middleware
 async def _over_socket(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Refuse by closing the websocket that a request asks for; pages of foreign sites get none."""
-    if not asks_for_socket(request) or not is_socket(request) or _page_problem(request):
+    if hdrs.UPGRADE not in request.headers or not is_socket(request) or _page_problem(request):
         return await handler(request)
+    from yurt.http.websockets import answer_over_socket  # an idle agent answers over none
+
     return await answer_over_socket(request, handler)
 
 

@@ -18,7 +18,7 @@ import socket
 from collections.abc import Awaitable, Callable
 
 import msgspec
-from aiohttp import WSCloseCode, WSMsgType, hdrs, web
+from aiohttp import WSCloseCode, WSMsgType, web
 from multidict import CIMultiDict
 
 from yurt.http.authentication import TOKEN_HEADER, secret_text
@@ -54,17 +54,12 @@ class TokenMessage(msgspec.Struct):
     auth_token: str = ""
 
 
-def asks_for_socket(request: web.Request) -> bool:
-    """Whether the caller of this agent asks for a websocket; another agent that passes a request on does not count."""
-    return request.headers.get(hdrs.UPGRADE, "").lower() == "websocket" and ORIGIN not in request.headers
-
-
 async def answer_over_socket(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     """Let the handler answer; its refusal closes the websocket, which opens for that if it has not."""
     peer = _peer_of(request)
-    if peer is None:
+    if peer is None or ORIGIN in request.headers:  # another agent passes the plain answer on
         return await handler(request)
     asked = request
     if _names_token_first(request):
