@@ -114,6 +114,7 @@ class Tables(TableSet):
             "csi": lambda job: job.namespace if asks_csi(job) else None,
             "csi_plugin": lambda job: "csi_plugin" if runs_csi_plugin(job) else None,
             "periodic": lambda job: "periodic" if job.periodic is not None else None,
+            "scaled": lambda job: "scaled" if any(group.scaling is not None for group in job.task_groups) else None,
         },
         topic=Topic("Job", key=lambda job: job.id, needs=_READ_JOB),
         search=SearchContext("jobs", _ID_AND_NAME, is_shown_by_name=True),

@@ -24,7 +24,7 @@ class JobRows(NamespacedRow[JobKey, Job]):
     @property
     def has_policies(self) -> bool:
         """Whether any job has a scaling policy, whatever the caller may read."""
-        return any(group.scaling is not None for job in self._state.jobs.values() for group in job.task_groups)
+        return self._state.jobs.count_where("scaled", "scaled") > 0
 
     @property
     def submissions_index(self) -> int:
