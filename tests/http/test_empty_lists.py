@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from yurt.http.app import make_app
+from yurt.http.call import CONTEXT
 from yurt.sdk.value import replace
 from yurt.server.config import AclConfig
 from yurt.structs.commands import RegisterNode
@@ -85,6 +88,35 @@ async def test_the_index_of_computed_rows_does_not_fall_when_the_last_one_goes()
 
     assert (len(first.json), woken.json) == (1, [])
     assert woken.index > first.index > 0
+
+
+@pytest.mark.parametrize("path", ["/v1/scaling/policies", "/v1/plugins"])
+async def test_a_watcher_learns_of_the_last_row_s_end_from_a_server_that_never_saw_it(path: str) -> None:
+    async with serving() as api:
+        await add_ready_node(api)
+        group = JOB["TaskGroups"][0] | {"Scaling": POLICY}  # type: ignore[index]
+        await api.put("/v1/jobs", {"Job": JOB | {"TaskGroups": [group]}})
+        info = CSIInfo(plugin_id="disk", healthy=True, requires_topologies=False)
+        await api.server.replica.propose(RegisterNode(node=replace(ready_node(), csi_node_plugins={"disk": info})))
+        first = await api.get(path)
+        await api.put("/v1/jobs", {"Job": JOB})
+        await api.server.replica.propose(RegisterNode(node=ready_node()))
+        app = make_app(api.server.http, None, api.client.app[CONTEXT].agent)
+        async with TestClient(TestServer(app)) as client:
+            restarted = Api(client, api.server)
+            begun = asyncio.get_running_loop().time()
+            early = await restarted.get(f"{path}?index=1&wait=100ms")
+            waited_s = asyncio.get_running_loop().time() - begun
+            beyond = await restarted.get(f"{path}?index=1000000&wait=1ms")
+            ended = await restarted.get(f"{path}?index={first.index}&wait=5s")
+            begun = asyncio.get_running_loop().time()
+            again = await restarted.get(f"{path}?index={ended.index}&wait=100ms")
+            waited_again_s = asyncio.get_running_loop().time() - begun
+
+    assert (len(first.json), early.json, early.index, beyond.index) == (1, [], 0, 0)
+    assert (ended.json, again.index) == ([], ended.index)
+    assert ended.index > first.index > 1
+    assert min(waited_s, waited_again_s) > 0.09
 
 
 async def test_a_plugin_on_a_node_wakes_who_waits_for_plugins() -> None:

@@ -50,15 +50,21 @@ class DerivedIndexes:
 
     Nomad stores such rows, and the index of a table without writes is 0. Here nothing is stored: this process remembers
     which list it has seen with a row. Once it has, the index never falls, so that watchers learn of the last row's end.
+    After a restart, and on a new leader, a watcher's index tells the same: only a list that had a row gave it one.
     """
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
         self._empty_at: dict[str, int] = {}
 
-    def index_of(self, name: str, index: int, has_rows: Callable[[], bool]) -> int:
-        """`index`, the newest of the list's tables, or 0; `has_rows` is asked once for each index."""
-        if name in self._seen:
+    def index_of(self, name: str, index: int, has_rows: Callable[[], bool], *, known: int) -> int:
+        """`index`, the newest of the list's tables, or 0.
+
+        `known` is the index that the caller has of the list, 0 without one; `has_rows` is asked once for each index.
+        """
+        # 1 is what watchers of an empty list send: they must wait. An index above the newest is from another state.
+        if name in self._seen or 1 < known <= index:
+            self._seen.add(name)
             return index
         if self._empty_at.get(name) == index:
             return 0

@@ -158,8 +158,9 @@ async def list_csi_plugins(call: Call) -> web.Response:
         return {name: wire[name] for name in _PLUGIN_STUB}
 
     def index_of(view: View) -> int:
-        newest = kinds_index(view, PLUGIN_KINDS)
-        return call.context.derived.index_of("csi plugins", newest, lambda: bool(view.of(CsiVolumeRows).plugins()))
+        newest, rows = kinds_index(view, PLUGIN_KINDS), view.of(CsiVolumeRows)
+        known = call.options.index
+        return call.context.derived.index_of("csi plugins", newest, lambda: bool(rows.plugins()), known=known)
 
     view, index = await changed_view(call, [kind.watched() for kind in PLUGIN_KINDS], index_of)
     return await list_page(call, listing(view), index, render=stub)

@@ -28,12 +28,14 @@ async def list_policies(call: Call) -> web.Response:
 
     def index_of(view: View) -> int:
         jobs = view.of(JobRows)
-        return call.context.derived.index_of("scaling policies", jobs.index, lambda: jobs.has_policies)
+        derived = call.context.derived
+        return derived.index_of("scaling policies", jobs.index, lambda: jobs.has_policies, known=options.index)
 
     view, index = await changed_view(call, [JobRows.watched()], index_of)
     slot = answer_slot(call, view, (JobRows,), options.namespace)
     if slot is not None and (kept := slot.find()) is not None:
-        return list_answer(call, kept.pieces, kept.at_index, kept.next_token)
+        # Not the index of the kept answer: it may be from before this server knew that the list had a row.
+        return list_answer(call, kept.pieces, index, kept.next_token)
     listing = view.of(JobRows).of_namespace(options.namespace)
     found: list[ScalingPolicy] = []
     async for part in call.turns.slices(listing.rows):
