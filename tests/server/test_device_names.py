@@ -8,6 +8,7 @@ import pytest
 from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
 from yurt.server.resources.admission import admit
+from yurt.server.resources.device_names import DOUBTS_MAX, device_doubts
 from yurt.state import Snapshot, Tables
 from yurt.structs.job import Job
 from yurt.structs.node import Attribute, NodeDevice, NodeDeviceResource, NodeResources
@@ -68,6 +69,10 @@ def doubts(state: Snapshot, job: Job, *, reads_nodes: bool = True) -> list[str]:
          ['device "nvidia/gpu" is shared by mps on no node; nodes share it by slice']),
         ([{A100: ""}], gpu("nvidia/gpu", "mps"),
          ['device "nvidia/gpu" is shared by mps on no node; nodes give it only as a whole']),
+        ([{A100: "mig"}], gpu("nvidia/gpu", "mps"),
+         ['device "nvidia/gpu" is shared by mps on no node; nodes give it only as a whole']),
+        ([{A100: ""}], gpu("gpu\n\x1b[2J"),
+         [r'device "gpu\n\u001b[2J" is on no node; nodes have nvidia/gpu/A100']),
         ([{A100: ""}], RequestedDevice(first_available=(gpu("nvidia/gpu/H100"), gpu("nvidia/gpu/A100"))), []),
         ([], gpu("nvidia/gpu"), []),
     ],
@@ -85,3 +90,16 @@ def test_a_caller_who_may_not_read_nodes_does_not_learn_what_they_have() -> None
     assert doubts(state, asked, reads_nodes=False) == [
         'device "amd/gpu" is on no node', 'device "nvidia/gpu" is shared by mps on no node',
     ]  # fmt: skip
+
+
+def test_many_missing_devices_cost_one_look_at_the_nodes_and_are_told_up_to_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = cluster(*({A100: "slice"} for _ in range(20)))
+    assert doubts(state, asking(gpu("first"))) == ['device "first" is on no node; nodes have nvidia/gpu/A100']
+    monkeypatch.setattr(type(state.nodes), "values", lambda _: pytest.fail("the nodes are read again"))
+
+    told = list(device_doubts(state, asking(*(gpu(f"gpu-{number}") for number in range(500))), reads_nodes=True))
+
+    assert told[-1] == f"more devices are on no node; the first {DOUBTS_MAX} are named"
+    assert len(told) == DOUBTS_MAX + 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
-from typing import Final
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Final, NamedTuple
 
 from yurt.scheduler.devices.bookings import modes_of
 from yurt.scheduler.devices.offers import is_named
@@ -14,18 +16,38 @@ from yurt.structs.node import NodeDeviceResource
 from yurt.structs.resources import RequestedDevice
 
 KINDS_SHOWN: Final = 3
-MODES: Final = ("mps", "slice")
+DOUBTS_MAX: Final = 20
+"""The warnings of one job; more would tell nothing new."""
+NAME_SHOWN: Final = 64
+"""Characters of a name."""
+MODES: Final = frozenset({"mps", "slice"})
 """Ways of sharing that a device offers by its attribute; MIG instances are devices of their own."""
 
 
+class _Kind(NamedTuple):
+    """A kind of devices that some node has."""
+
+    example: NodeDeviceResource
+    modes: frozenset[str]
+    """How some node shares it."""
+
+
 def device_doubts(state: Snapshot, job: Job, *, reads_nodes: bool) -> Iterator[str]:
-    """A warning for each request that no node could ever meet; none without nodes.
+    """A warning for each request that no node could ever meet, DOUBTS_MAX at most; none without nodes.
 
     Only callers who may read nodes learn what these have. Of alternatives one that a node has is enough.
     """
+    found = _doubts(state, job, reads_nodes)
+    yield from islice(found, DOUBTS_MAX)
+    if next(found, None) is not None:
+        yield f"more devices are on no node; the first {DOUBTS_MAX} are named"
+
+
+def _doubts(state: Snapshot, job: Job, reads_nodes: bool) -> Iterator[str]:
     if not len(state.nodes):
         return
-    doubt = functools.cache(lambda name, share: _doubt(state, name, share, reads_nodes))
+    kinds = _kinds(state)
+    doubt = functools.cache(lambda name, share: _doubt(kinds, name, share, reads_nodes))
     for group in job.task_groups:
         for task, request in _requests(group):
             texts = [doubt(each.name, each.share) for each in request.first_available or (request,)]
@@ -37,25 +59,38 @@ def _requests(group: TaskGroup) -> Iterator[tuple[str, RequestedDevice]]:
     return ((task.name, request) for task in group.tasks for request in task.resources.devices)
 
 
-def _doubt(state: Snapshot, name: str, share: str, reads_nodes: bool) -> str:
+def _doubt(kinds: Mapping[str, _Kind], name: str, share: str, reads_nodes: bool) -> str:
     """Why no node has such a device; "" where one has."""
-    if not any(is_named(kind, name) for kind in _kinds(state)):
-        there = sorted({f"{kind.vendor}/{kind.type}/{kind.name}" for kind in _kinds(state)})
-        return f'device "{name[:64]}" is on no node{_instead("nodes have", there) if reads_nodes else ""}'
-    if share not in MODES:
+    # Escaped, since a name may hold what a terminal obeys; in the quotes by which the command line finds its place.
+    told = f"device {json.dumps(name[:NAME_SHOWN])}"
+    offered = [kind.modes for kind in kinds.values() if is_named(kind.example, name)]
+    if not offered:
+        return f"{told} is on no node{_instead('nodes have', sorted(kinds)) if reads_nodes else ''}"
+    modes = frozenset[str]().union(*offered)
+    if share not in MODES or share in modes:
         return ""
-    modes: set[str] = set()
-    for kind in _kinds(state):
-        if is_named(kind, name):
-            modes.update(*(modes_of(kind, instance) for instance in kind.instances))
-            if share in modes:
-                return ""
-    instead = _instead("nodes share it by", sorted(modes & set(MODES))) if modes else "; nodes give it only as a whole"
-    return f'device "{name[:64]}" is shared by {share} on no node{instead if reads_nodes else ""}'
+    instead = _instead("nodes share it by", sorted(modes)) if modes else "; nodes give it only as a whole"
+    return f"{told} is shared by {share} on no node{instead if reads_nodes else ''}"
 
 
-def _kinds(state: Snapshot) -> Iterable[NodeDeviceResource]:
-    return (kind for node in state.nodes.values() for kind in node.node_resources.devices)
+def _kinds(state: Snapshot) -> Mapping[str, _Kind]:
+    """The kinds of devices by `vendor/type/name`; read once for a state of the nodes."""
+    memo, key = state.columns.nodes.memo, "kinds of devices"
+    found: dict[str, _Kind] | None = memo.get(key)
+    if found is None:
+        found = {}
+        for device in (device for node in state.nodes.values() for device in node.node_resources.devices):
+            name = f"{device.vendor}/{device.type}/{device.name}"
+            known = found.get(name)
+            if known is None or known.modes != MODES:
+                modes = MODES & _modes(device)
+                found[name] = _Kind(device, modes if known is None else modes | known.modes)
+        memo[key] = found
+    return found
+
+
+def _modes(device: NodeDeviceResource) -> frozenset[str]:
+    return frozenset[str]().union(*(modes_of(device, instance) for instance in device.instances))
 
 
 def _instead(words: str, names: list[str]) -> str:
