@@ -25,6 +25,8 @@ PORTS_MAX: Final = 65_536
 SIDECAR, PRESTART, MAIN, POSTSTOP = range(4)
 """The phases of an allocation: sidecars run through all of them, the tasks of the others never meet."""
 PHASES: Final = 4
+AMOUNT_DIGITS_MAX: Final = 19
+"""The digits of the largest integer of 64 bits."""
 
 KNOWN_MAX = 128
 _cache: dict[tuple[int, int], tuple[AllocatedResources, TaskGroup | None, Usage]] = {}
@@ -188,10 +190,15 @@ def share_of(key: str) -> BookedShare | None:
     # Names may contain the separator, so amounts are read from the end: three with a part, else two.
     for amounts in (3, 2) if "|" in key else ():
         parts = key.rsplit("|", amounts + 1)
-        if len(parts) == amounts + 2 and all(each.isdigit() for each in parts[2:]):
+        if len(parts) == amounts + 2 and all(map(_is_amount, parts[2:])):
             memory_mb, compute, *part = map(int, parts[2:])
             return BookedShare(parts[0], parts[1], memory_mb, compute, part[0] if part else 0)
     return None
+
+
+def _is_amount(text: str) -> bool:
+    """Whether `device_key` may have written it; for `isdigit` alone also "²" is a digit, which `int` refuses."""
+    return len(text) <= AMOUNT_DIGITS_MAX and text.isascii() and text.isdigit()
 
 
 def single_writer_volumes(group: TaskGroup) -> tuple[str, ...]:
