@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from yurt_jobspec import JobspecError, parse_body, parse_body_with_positions, parse_job, parse_job_with_positions
+from yurt_jobspec.durations import parse_duration
 from yurt_jobspec.schema import block_names, schema_of
 
 WEB = """
@@ -106,6 +107,13 @@ def test_text_for_run_time_is_kept() -> None:
 
 def test_durations_are_nanoseconds() -> None:
     assert task_of(parse(WEB))["KillTimeout"] == 90 * 10**9
+
+
+@pytest.mark.parametrize("text", ["1" * 65 + "s", "\N{ARABIC-INDIC DIGIT ONE}s"])
+def test_a_long_text_or_other_digits_are_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration") as caught:
+        parse_duration(text)
+    assert len(str(caught.value)) < 150
 
 
 def test_a_dynamic_block_is_generated_for_each_element() -> None:

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import inspect
-from yurt.api.decode import check_bounds, decode_job, decode_json, is_plainly_bounded
+from yurt.api.decode import DURATIONS_MAX, check_bounds, decode_job, decode_json, decode_value, is_plainly_bounded
 from yurt.api.encode import to_wire
 from yurt.sdk.errors import Invalid
 from yurt.structs.job import Job
+from yurt.structs.policies import IdlePolicy
 
 JOB: dict[str, Any] = {
     "ID": "web",
@@ -32,6 +33,19 @@ def test_keys_match_whatever_their_case() -> None:
 def test_an_exactly_spelled_key_wins_over_another_case() -> None:
     assert decode_job({"priority": 10, "Priority": 20, "ID": "a"})[0].priority == 20
     assert decode_job({"Priority": 20, "priority": 10, "ID": "a"})[0].priority == 20
+
+
+@pytest.mark.parametrize("texts", [["1s"] * 3, ["nonsense"]])
+def test_a_list_where_one_duration_is_needed_is_not_read(texts: list[str]) -> None:
+    with pytest.raises(Invalid, match=r"TaskGroups\[0\].ShutdownDelay: expected integer, got list"):
+        decode_job({"ID": "web", "TaskGroups": [{"ShutdownDelay": texts}]})
+
+
+def test_a_list_of_durations_has_a_bound() -> None:
+    policy, _ = decode_value({"Warn": ["1s", 2]}, IdlePolicy, name="Idle")
+    assert policy.warn == (10**9, 2)
+    with pytest.raises(Invalid, match=r"Idle.Warn has 1001 durations, at most 1000 are possible"):
+        decode_value({"Warn": ["1s"] * (DURATIONS_MAX + 1)}, IdlePolicy, name="Idle")
 
 
 def test_null_means_absent() -> None:

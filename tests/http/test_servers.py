@@ -152,7 +152,9 @@ async def test_how_servers_mind_themselves_is_stored_and_checked(api: Api) -> No
         ({"LastContactThreshold": "soon"}, 'LastContactThreshold: "soon" is not a valid duration'),
         ({"EnableRedundancyZones": True}, "Nomad Enterprise"),
         ({"MinQuorum": -1}, "must not be negative"),
+        ({"LastContactThreshold": "1" * 1_000_000 + "s"}, "is not a valid duration"),
         ([], "AutopilotConfiguration: expected object"),
+        (b"null", "AutopilotConfiguration: expected object, got null"),
     ],
 )
 async def test_a_configuration_that_cannot_be_is_refused(api: Api, body: Any, text: str) -> None:

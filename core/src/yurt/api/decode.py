@@ -28,6 +28,8 @@ DEPTH_MAX = 64
 WARNINGS_MAX = 20
 BLOCKS_MAX = 25_000
 """Objects that a document may have where a type has structs; a job at its bounds (`api.bounds`) has 20,000."""
+DURATIONS_MAX = 1_000
+"""Durations that a list may have."""
 VALUES_MAX = 500_000
 """The limit of commas in a body, so that decoding blocks its thread for at most about 30 ms."""
 DEFAULT_NODE_POOL = "default"
@@ -44,7 +46,7 @@ Json = dict[str, Any]
 
 
 class _ValueShape(NamedTuple):
-    """A field's content: `kind` is struct, list or map (of structs `info`), texts (of strings), duration (one, or a
+    """A field's content: `kind` is struct, list or map (of structs `info`), texts (of strings), duration, durations (a
     list of them) or leaf."""
 
     key: str
@@ -83,6 +85,8 @@ class _Walk:
                     known[name] = self._field(value, shape, inner, f"{path}.{name}")
                 elif kind == "duration":
                     known |= _duration(name, value, f"{path}.{name}")
+                elif kind == "durations":
+                    known[name] = _all_nanoseconds(value, f"{path}.{name}")
                 else:
                     known[name] = _without_nulls(value) if kind == "texts" else value
         return known
@@ -268,7 +272,7 @@ def _table(info: inspect.StructType) -> _KeyTable:
     if found is None:
         spans = _durations(info.cls)
         shapes = [
-            _ValueShape(field.encode_name, "duration", None)
+            _ValueShape(field.encode_name, spans[field.name], None)
             if field.name in spans
             else _shape(field.encode_name, field.type)
             for field in info.fields
@@ -278,10 +282,14 @@ def _table(info: inspect.StructType) -> _KeyTable:
     return found
 
 
-def _durations(cls: type) -> frozenset[str]:
-    """The fields that hold a duration, which the type's description shows as an integer."""
-    hints = typing.get_type_hints(cls)
-    return frozenset(name for name, hint in hints.items() if Duration in (hint, *typing.get_args(hint)))
+def _durations(cls: type) -> dict[str, str]:
+    """The kinds of the fields that hold durations, which the type's description shows as integers."""
+    hints = typing.get_type_hints(cls).items()
+    return {
+        name: "durations" if typing.get_origin(hint) is tuple else "duration"
+        for name, hint in hints
+        if Duration in (hint, *typing.get_args(hint))
+    }
 
 
 def _duration(name: str, value: Any, path: str) -> Json:
@@ -289,10 +297,17 @@ def _duration(name: str, value: Any, path: str) -> Json:
     return {} if value == "" else {name: _nanoseconds(value, path)}
 
 
+def _all_nanoseconds(value: Any, path: str) -> Any:
+    """Each duration of a list as `_nanoseconds` gives it; raises Invalid for more than DURATIONS_MAX."""
+    if type(value) is not list:
+        return value
+    if len(value) > DURATIONS_MAX:
+        raise Invalid(f"{path} has {len(value)} durations, at most {DURATIONS_MAX} are possible")
+    return [_nanoseconds(item, f"{path}[{n}]") for n, item in enumerate(value)]
+
+
 def _nanoseconds(value: Any, path: str) -> Any:
-    """A duration, or each of a list, as an integer where it was sent as Go's text."""
-    if type(value) is list:
-        return [_nanoseconds(item, f"{path}[{n}]") for n, item in enumerate(value)]
+    """A duration as an integer where it was sent as Go's text."""
     if type(value) is not str:
         return value
     try:

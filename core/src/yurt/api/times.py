@@ -17,10 +17,12 @@ _UNITS_NS = {
     "ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": NANOSECONDS, "m": 60 * NANOSECONDS,
     "h": 3600 * NANOSECONDS,
 }  # fmt: skip
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_PART = re.compile(r"(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d\d:\d\d)\Z")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _DURATION_MAX = (1 << 63) - 1
+_DURATION_CHARACTERS_MAX = 64
+"""Go writes at most 26; a text without a bound would keep the event loop busy."""
 
 
 def rfc3339(at_ns: int) -> str:
@@ -55,12 +57,19 @@ def parse_duration(text: str) -> int:
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if rest == "0":
         return 0
-    total, position = 0.0, 0
-    for part in _PART.finditer(rest):
-        if part.start() != position:
-            break
-        total += float(part[1]) * _UNITS_NS[part[2]]
-        position = part.end()
+    total, position = 0, 0
+    if len(text) <= _DURATION_CHARACTERS_MAX:
+        for part in _PART.finditer(rest):
+            if part.start() != position:
+                break
+            total += _part_ns(*part.groups(default=""))
+            position = part.end()
     if not rest or position != len(rest) or total > _DURATION_MAX:
         raise ValueError(f'time: invalid duration "{text[:64]}"')
-    return sign * round(total)
+    return sign * total
+
+
+def _part_ns(whole: str, fraction: str, unit: str) -> int:
+    """In integers, since a float holds 53 bits; a rest below a nanosecond is dropped, as Go does."""
+    size = _UNITS_NS[unit]
+    return int(whole or "0") * size + int(fraction or "0") * size // 10 ** len(fraction)

@@ -7,6 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from yurt import NOMAD_VERSION
+from yurt.api.decode import decode_value
 from yurt.api.encode import to_wire
 from yurt.api.times import rfc3339
 from yurt.http.call import Call, json_answer
@@ -33,7 +34,8 @@ async def read_configuration(call: Call) -> web.Response:
 
 async def set_configuration(call: Call) -> web.Response:
     """PUT /v1/operator/autopilot/configuration; with `cas`, false when it changed meanwhile."""
-    requested = await call.body(AutopilotConfiguration)
+    # Not `call.body`, which reads null as the defaults: they would replace what is configured.
+    requested, _ = decode_value(await call.document(), AutopilotConfiguration, name="AutopilotConfiguration")
     _check(requested)
     config = replace(requested, create_index=0, modify_index=0)
     check_index = number(call.query, "cas")
