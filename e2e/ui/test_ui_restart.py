@@ -89,7 +89,7 @@ def test_a_page_that_got_no_answer_shows_itself_once_there_is_one(page: Page, sh
     forgive(shared_page)
 
 
-def test_a_page_asks_at_once_when_the_browser_is_online_again(page: Page, shared_page: WatchedPage) -> None:
+def test_a_page_asks_soon_when_the_browser_is_online_again(page: Page, shared_page: WatchedPage) -> None:
     page.goto("/ui/")
     page.get_by_role("link", name="Overview", exact=True).wait_for()
     page.clock.install()  # no pause ends by itself
@@ -98,8 +98,64 @@ def test_a_page_asks_at_once_when_the_browser_is_online_again(page: Page, shared
     expect(page.get_by_role("alert")).to_contain_text("No answer")
     page.unroute("**/v1/deployments*")
     page.evaluate("dispatchEvent(new Event('online'))")
+    page.clock.run_for(1000)
     expect(page.get_by_role("alert")).to_have_count(0)
     forgive(shared_page)
+
+
+def test_a_page_whose_answer_broke_off_asks_again(page: Page, shared_page: WatchedPage) -> None:
+    page.goto("/ui/")
+    page.get_by_role("link", name="Overview", exact=True).wait_for()
+    page.evaluate(
+        """() => {
+          const text = Response.prototype.text;
+          Response.prototype.text = function () {
+            if (!this.url.includes("/v1/deployments")) return text.call(this);
+            Response.prototype.text = text;
+            return Promise.reject(new TypeError("network error"));
+          };
+        }"""
+    )
+    visit(page, "/ui/deployments")
+    expect(page.get_by_role("alert")).to_contain_text("No answer")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    forgive(shared_page)
+
+
+def test_a_page_out_of_sight_asks_when_it_is_seen(page: Page, shared_page: WatchedPage) -> None:
+    page.goto("/ui/")
+    page.get_by_role("link", name="Overview", exact=True).wait_for()
+    calls: list[str] = []
+    page.route("**/v1/deployments*", lambda route: (calls.append(route.request.url), route.abort("failed"))[1])
+    page.clock.install()
+    visit(page, "/ui/deployments")
+    expect(page.get_by_role("alert")).to_contain_text("No answer")
+    asked = len(calls)
+    page.evaluate("Object.defineProperty(document, 'hidden', {get: () => window.isOut, configurable: true})")
+    page.evaluate("isOut = true; dispatchEvent(new Event('online'))")
+    page.clock.run_for(60_000)
+    assert len(calls) == asked
+    page.unroute("**/v1/deployments*")
+    page.evaluate("isOut = false; document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    forgive(shared_page)
+
+
+def test_a_module_that_is_missing_is_not_asked_for_for_ever(page: Page, shared_page: WatchedPage) -> None:
+    calls: list[str] = []
+    page.route(
+        "**/app/pages/services.js", lambda route: (calls.append(route.request.url), route.fulfill(status=404))[1]
+    )
+    page.goto("/ui/jobs")
+    page.get_by_role("table", name="Jobs").wait_for()
+    page.clock.install()
+    page.get_by_role("link", name="Services").click()
+    expect(page.get_by_role("alert")).to_contain_text("This page failed")
+    for _ in range(20):
+        page.clock.run_for(60_000)
+        page.wait_for_timeout(100)
+    assert 1 <= len(calls) <= 6
+    shared_page.faults.clear()
 
 
 BROKEN = 2

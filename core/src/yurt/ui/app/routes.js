@@ -1,5 +1,6 @@
 /** The pages: pattern, title, and the module that is loaded when the page is first shown. The first match counts. */
 
+import { get } from "./core/api.js";
 import { match } from "./core/router.js";
 
 /** @typedef {{pattern: string, load: () => Promise<any>, page: string, section?: string}} Route */
@@ -70,9 +71,11 @@ const modules = new Map();
 /** The module of a page if it was loaded before. @param {Route} route */
 export const loaded = (route) => modules.get(route.load);
 
-/** @param {Route} route */
+/** Rejects with a passing error (`retry.js`) only while the agent does not answer. @param {Route} route */
 export async function loadPage(route) {
-  modules.set(route.load, await route.load());
+  const load = async () => void modules.set(route.load, await route.load());
+  // A browser words a file that is not there as it words no answer: what fails again beside an answer does not pass.
+  await load().catch(() => get("/v1/regions").then(load));
 }
 
 /** The menu: section, label, address, second key after `g`, and the right without which it is not shown. */

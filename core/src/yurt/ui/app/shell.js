@@ -4,7 +4,7 @@ import { connection, get, region } from "./core/api.js";
 import { plain } from "./core/format.js";
 import { useKeys } from "./core/keys.js";
 import { liveState } from "./core/live.js";
-import { afterPause } from "./core/retry.js";
+import { afterPause, isPassing } from "./core/retry.js";
 import { go, href, place } from "./core/router.js";
 import { chooseRegion, config, may, session } from "./core/session.js";
 import { choose, settings } from "./core/settings.js";
@@ -14,6 +14,8 @@ import { loadPage, loaded, MENU, routeOf } from "./routes.js";
 
 /** Whether the menu is open on a small window. */
 const menuOpen = signal(false);
+/** So often a page's module is asked for while the agent answers; what fails then is missing or broken. */
+const LOADS_MAX = 3;
 const THEMES = { system: "light", light: "dark", dark: "system" };
 
 function Menu({ section }) {
@@ -123,7 +125,10 @@ function Page({ found }) {
     );
     return () => (current = false);
   }, [route, attempt]);
-  useEffect(() => failure?.route === route && afterPause(failure.count, () => setAttempt((before) => before + 1)), [failure]);
+  useEffect(() => {
+    const isAgain = failure?.route === route && (isPassing(failure.problem) || failure.count < LOADS_MAX);
+    return isAgain ? afterPause(failure.count, () => setAttempt((before) => before + 1)) : undefined;
+  }, [failure]);
   if (error || failure) return html`<${Broken} error=${error ?? failure.problem} reset=${() => (failure ? location.reload() : reset())} />`;
   const Shown = loaded(route)?.[route.page];
   if (!Shown) return html`<p class="loading" role="status">Loading…</p>`;

@@ -50,6 +50,20 @@ function early(address) {
   return found;
 }
 
+/**
+ * The answer, or its body: both can break off, which is no answer.
+ * @template T @param {string} path @param {Promise<T>} part @returns {Promise<T>}
+ */
+async function answered(path, part) {
+  try {
+    return await part;
+  } catch (error) {
+    if (isAbort(error)) throw error;
+    connection.value = "down";
+    throw new ApiError(0, "The agent does not answer. It may have stopped, or the network is interrupted.", path);
+  }
+}
+
 /** @returns {Promise<Response>} the answer, whose status is below 400. */
 export async function send(method, path, options = /** @type {Options} */ ({})) {
   const headers = { Accept: "application/json", "X-Yurt-Client": "ui", ...options.headers };
@@ -59,19 +73,12 @@ export async function send(method, path, options = /** @type {Options} */ ({})) 
     init.body = options.body === undefined ? "{}" : options.headers?.["Content-Type"] ? options.body : JSON.stringify(options.body);
   }
   const address = url(path, options.query);
-  let response;
-  try {
-    response = await ((method === "GET" && early(address)) || fetch(address, init));
-  } catch (error) {
-    if (/** @type {Error} */ (error).name === "AbortError") throw error;
-    connection.value = "down";
-    throw new ApiError(0, "The agent does not answer. It may have stopped, or the network is interrupted.", path);
-  }
+  const response = await answered(path, (method === "GET" && early(address)) || fetch(address, init));
   if (response.ok) {
     connection.value = "ok";
     return response;
   }
-  const text = (await response.text()).trim() || response.statusText;
+  const text = (await answered(path, response.text())).trim() || response.statusText;
   connection.value = response.status === 500 && /no cluster leader/i.test(text) ? "leaderless" : "ok";
   throw new ApiError(response.status, text, path);
 }
@@ -79,7 +86,7 @@ export async function send(method, path, options = /** @type {Options} */ ({})) 
 /** @returns {Promise<{data: Json, index: number, next: string, headers: Headers}>} a decoded answer and the index of its state. */
 export async function call(method, path, options = /** @type {Options} */ ({})) {
   const response = await send(method, path, options);
-  const text = await response.text();
+  const text = await answered(path, response.text());
   const isJson = (response.headers.get("Content-Type") ?? "").includes("json");
   return {
     data: isJson && !options.text && text ? JSON.parse(text) : text,
