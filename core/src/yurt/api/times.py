@@ -72,4 +72,5 @@ def parse_duration(text: str) -> int:
 def _part_ns(whole: str, fraction: str, unit: str) -> int:
     """In integers, since a float holds 53 bits; a rest below a nanosecond is dropped, as Go does."""
     size = _UNITS_NS[unit]
-    return int(whole or "0") * size + int(fraction or "0") * size // 10 ** len(fraction)
+    scale: int = 10 ** len(fraction)
+    return int(whole or "0") * size + int(fraction or "0") * size // scale
