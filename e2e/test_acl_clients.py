@@ -41,7 +41,7 @@ BEGINNINGS = {
     "login of another team": "Unexpected response code: 400 (no role or policy bindings matched)",
     "login by another key": "Unexpected response code: 401 (unable to validate provided token: ",
     "auth url without its parts": "Unexpected response code: 400 (invalid OIDC auth-url request: missing client nonce",
-    "exec without alloc-node-exec": "Unexpected response code: 403 (Permission denied: ",
+    "exec without alloc-node-exec": "Permission denied: ",
 }
 """How the other refusals begin."""
 
