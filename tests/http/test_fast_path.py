@@ -15,10 +15,12 @@ from urllib.parse import quote
 
 import pytest
 from aiohttp import web
+from aiohttp.http import HttpVersion11, RawRequestMessage
+from aiohttp.test_utils import make_mocked_request
 from yurt.audit.settings import AuditSettings, AuditSinkSettings
 from yurt.http import dispatcher
 from yurt.http.audit import AUDIT
-from yurt.http.edge.protocol import HEAD_MAX, NO_HEAD, Pace
+from yurt.http.edge.protocol import HEAD_MAX, NO_HEAD, Pace, is_whole_head
 from yurt.http.plain_reads import fast_path
 from yurt.storage.memory import MemoryLog
 from yurt.testing.access import bootstrapped
@@ -293,6 +295,17 @@ async def test_the_end_of_one_head_with_another_behind_it_is_no_whole_head(http:
     wire.writer.write(b"\r\n" + head("/v1/nodes")[:-2])
     assert b'"TaskGroups"' in await wire.answer()
     assert b'"NodePool"' in await wire.ask(b"\r\n")
+
+
+def test_the_end_of_a_body_before_a_request_line_is_no_part_of_a_head() -> None:
+    request = make_mocked_request("GET", JOB)
+    message = RawRequestMessage(
+        "GET", JOB, HttpVersion11, request.headers, request.raw_headers, False, None, False, False, request.rel_url
+    )
+    whole = head(JOB)
+    assert is_whole_head(whole, message)
+    assert not is_whole_head(f"GET {JOB} HTTP/".encode() + whole, message)
+    assert not is_whole_head(whole + whole, message)
 
 
 async def test_an_idle_connection_keeps_no_request_and_never_a_long_one(http: Served) -> None:

@@ -359,6 +359,10 @@ def missing_bytes(data: bytes, message: RawRequestMessage) -> int:
 
 
 def is_whole_head(data: bytes, message: RawRequestMessage) -> bool:
-    """Whether these bytes begin as the head does and end where the first one in them ends: a body may look like one."""
-    line = f"{message.method} {message.path} HTTP/".encode(errors="surrogateescape")
+    """Whether these bytes are the message's head and nothing else: its whole request line, up to its blank line.
+
+    Bytes before the request line would be the end of an earlier body, which may look like the beginning of a line.
+    """
+    version = f"HTTP/{message.version.major}.{message.version.minor}"
+    line = f"{message.method} {message.path} {version}\r\n".encode(errors="surrogateescape")
     return data.startswith(line) and data.find(HEAD_END) == len(data) - len(HEAD_END)
