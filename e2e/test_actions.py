@@ -90,8 +90,8 @@ def test_an_action_is_found_by_job_task_or_allocation(dev_agent: Agent, alloc: s
     [
         (("greet",), "-job or -alloc is needed"),
         (("-job", "acts", "greet"), "say which:\n  * -group=front -task=main\n  * -group=front -task=other"),
-        (("-job", "acts", "nope"), 'There is no action "nope"; there are: greet, only-here'),
-        (("-job", "acts", "-group", "back", "greet"), "the tasks declare none"),
+        (("-job", "acts", "nope"), 'The job has no action "nope"; its actions: greet, only-here'),
+        (("-job", "acts", "-group", "back", "greet"), "its tasks declare none"),
         (("-job", "nothing", "greet"), "nothing"),
     ],
 )

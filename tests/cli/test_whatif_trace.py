@@ -208,7 +208,7 @@ def test_what_is_wrong_with_a_trace_is_said(
         (("-trace", ""), "-trace names no file"),
         (("-check", "mean_wait<1h"), "-check has a meaning only with -trace"),
         (("-trace", "FILE", "-check", "mean_wait"), "write FIGURE OPERATOR LIMIT"),
-        (("-trace", "FILE", "-check", "men_wait<1h"), 'no figure "men_wait" (did you mean "mean_wait"?)'),
+        (("-trace", "FILE", "-check", "men_wait<1h"), 'is not a figure of the report (did you mean "mean_wait"?)'),
         (("-trace", "FILE", "-check", "mean_wait<1"), "waits have a limit with a unit of time"),
         (("-trace", "FILE", "-check", "jain:8+>1"), "only waits have a size class"),
         (("-trace", "FILE", "-rate", "0"), "-rate 0: write a number from 0.01 to 100"),

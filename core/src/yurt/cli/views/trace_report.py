@@ -66,7 +66,8 @@ def parse_check(text: str) -> FigureLimit:
     figure, size, operator, number, unit = found.groups()
     if figure not in names:
         raise UsageError(
-            f'-check {text}: there is no figure "{figure}"{did_you_mean(figure, names)}; they are {", ".join(names)}'
+            f'-check {text}: "{figure}" is not a figure of the report{did_you_mean(figure, names)}; '
+            f"the figures are {', '.join(names)}"
         )
     sizes = (ALL, NO_UNITS, *(name for name, _, _ in SIZE_CLASSES))
     if size and (figure not in WAIT_FIGURES or size not in sizes):

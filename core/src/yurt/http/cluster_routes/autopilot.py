@@ -34,7 +34,7 @@ async def read_configuration(call: Call) -> web.Response:
 
 async def set_configuration(call: Call) -> web.Response:
     """PUT /v1/operator/autopilot/configuration; with `cas`, false when it changed meanwhile."""
-    # Not `call.body`, which reads null as the defaults: they would replace what is configured.
+    # `call.body` would read null as the defaults, and these would replace the configuration.
     requested, _ = decode_value(await call.document(), AutopilotConfiguration, name="AutopilotConfiguration")
     _check(requested)
     config = replace(requested, create_index=0, modify_index=0)

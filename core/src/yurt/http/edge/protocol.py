@@ -206,7 +206,7 @@ class ApiProtocol(web.RequestHandler):
             self._body.set_exception(web.RequestPayloadError("the body is not valid HTTP"))
 
     def _is_idle(self) -> bool:
-        """Whether all requests are answered, nothing of a further one came, and the client takes what is sent."""
+        """Whether every request is answered, no byte of a next one has come, and the client reads what is sent."""
         waiter = self._waiter  # present while aiohttp's handler waits for a request, and done once it ends
         is_waiting = waiter is not None and not waiter.done()
         return is_waiting and self.repeats.missing == 0 and self._timer is None and not self.writing_paused
@@ -232,8 +232,8 @@ class ApiProtocol(web.RequestHandler):
             return
         missing = missing_bytes(data, message)
         is_whole = missing == 0 and content is EMPTY_PAYLOAD and is_whole_head(data, message)
-        # What may have come before does not matter then: what is behind a blank line, and ends with one, would be
-        # one more request, or an error. The parser withholds that one only where others wait.
+        # A whole head, read alone, ends at a boundary of requests, wherever it began: bytes behind its first blank
+        # line would be a second request or an error. The parser holds a second one back only while others wait.
         if repeats.missing < 0 and (waiting or not is_whole):
             return
         repeats.missing = missing

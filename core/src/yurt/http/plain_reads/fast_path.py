@@ -6,13 +6,13 @@ headers cost several times what the answer itself costs. All of that follows fro
 that do not change while the agent runs. So a connection keeps the headers of its last plain read, and the application
 the targets of plain reads; when both come again, byte by byte, the read is answered from what they led to.
 
-**What is skipped** was done for the same bytes before, with a result that they alone determine: the parser, the checks
-of browsers and of body codings (`app._gate`), the check of a node's route, the region, the router, the options of the
-query. Only headers of `PLAIN_HEADERS` are known to have no other effect; a head with any other one goes the whole way.
+**What is skipped** depends on the bytes of the request alone, and was done for the same bytes before: the parser, the
+checks of browsers and of body codings (`app._gate`), the check of a node's route, the region, the router, the options
+of the query. Only headers of `PLAIN_HEADERS` are known to have no other effect; others take the usual way.
 
-**What is never skipped** depends on anything else, and is done for each request: that this server leads, the caller and
-its rights (`dispatcher.answered`, as for every request), the handler with the newest state, the metrics, the limits of
-connections and of idle ones. No answer and no decision is kept here.
+**What is done for each request** is all that can change: whether this server leads, the caller and its rights
+(`dispatcher.answered`, as for every request), the handler with the newest state, the metrics, the limits on connections
+and on their idle time. No answer and no decision is kept here.
 
 **What goes the whole way**: everything that is not an answer 200 with a short body, made without waiting. That is found
 out by trying: the answer is made in one step of its coroutine, and nothing is sent or counted before it is complete.
@@ -95,7 +95,7 @@ class Target(NamedTuple):
 
 
 class NoPlainAnswer(Exception):
-    """This time the answer waits for something, or is no plain one."""
+    """The answer waits for something, or is not a short 200."""
 
 
 Key = tuple[bytes, bool]

@@ -62,7 +62,9 @@ def chosen_place(actions: list[Json], name: str, group: str, task: str) -> tuple
         places = "".join(f"\n  * -group={of_group} -task={of_task}" for of_group, of_task in found)
         raise CliError(f'Several tasks have the action "{name}"; say which:{places}')
     names = ", ".join(sorted({each["Name"] for each in fitting}))
-    raise CliError(f'There is no action "{name}"; ' + (f"there are: {names}" if names else "the tasks declare none"))
+    raise CliError(
+        f'The job has no action "{name}"; ' + (f"its actions: {names}" if names else "its tasks declare none")
+    )
 
 
 COMMANDS = (
