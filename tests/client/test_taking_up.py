@@ -121,6 +121,52 @@ class SlowEngine(FakeDriver):
         await super().recover_task(handle)
 
 
+STATE_QUESTIONS = {
+    "a signal": lambda client, alloc: client.calls.signal_alloc(alloc.id, task="web", signal="SIGHUP"),
+    "a restart": lambda client, alloc: client.calls.restart_alloc(alloc.id, task="web", all_tasks=False),
+    "exec": command,
+}
+
+
+@pytest.mark.parametrize("name", STATE_QUESTIONS)
+async def test_an_order_for_a_task_waits_until_its_driver_has_recovered_it(
+    run_client, driver: FakeDriver, alloc: Allocation, name: str
+) -> None:
+    slow = SlowEngine(driver)
+    async with run_client(with_driver=slow, wait_ready=False) as client, asyncio.timeout(60):
+        await eventually(lambda: bool(slow.asked))
+        order = asyncio.ensure_future(STATE_QUESTIONS[name](client, alloc))
+        await settle()
+        assert not order.done()
+
+        slow.may_recover.set()
+
+        await order
+
+
+async def test_an_order_does_not_wait_forever_for_a_driver(run_client, driver: FakeDriver, alloc: Allocation) -> None:
+    env, slow = FakeEnv(), SlowEngine(driver)
+    async with run_client(with_driver=slow, env=env, wait_ready=False) as client, asyncio.timeout(60):
+        await eventually(lambda: bool(slow.asked))
+        order = asyncio.ensure_future(client.calls.signal_alloc(alloc.id, task="web", signal="SIGHUP"))
+        await settle()
+        await env.advance(alloc_table.RESTORE_LIMIT_S + 1)
+
+        with pytest.raises(Unavailable, match="still recovering the tasks of allocation"):
+            await order
+        slow.may_recover.set()
+
+
+async def test_files_do_not_wait_for_drivers(run_client, driver: FakeDriver, alloc: Allocation) -> None:
+    slow = SlowEngine(driver)
+    async with run_client(with_driver=slow, wait_ready=False) as client, asyncio.timeout(60):
+        await eventually(lambda: bool(slow.asked))
+
+        assert await client.calls.list_files(alloc.id, "/")
+        await first_log(client, alloc)
+        slow.may_recover.set()
+
+
 async def test_the_cores_of_tasks_do_not_change_before_all_are_recovered(
     run_client, driver: FakeDriver, alloc: Allocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

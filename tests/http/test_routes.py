@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import web
@@ -15,7 +18,7 @@ from yurt.http.app import make_app
 from yurt.http.call import Call
 from yurt.http.dispatcher import JOB, JobPaths, add_routes
 from yurt.http.route_table import ROUTES
-from yurt.http.routes import QUERY, ROW, NamedHandler, Route, function_of
+from yurt.http.routes import QUERY, ROW, NamedHandler, Route, function_of, handlers_of
 from yurt.testing.authorities import Grants
 from yurt.testing.http_api import serving
 
@@ -136,3 +139,31 @@ def test_the_routes_for_pages_are_those_of_clients_and_variables() -> None:
     assert {each.path for each in ROUTES if each.cors} == {
         each.path for each in ROUTES if each.path.startswith(beginnings)
     }
+
+
+class ImportingEnv:
+    """Imports in a "thread" that ends when the test lets it."""
+
+    def __init__(self) -> None:
+        self.may_end = asyncio.Event()
+        self.imports: list[str] = []
+
+    async def in_thread(self, function: Callable[[str], object], module: str) -> None:
+        self.imports.append(module)
+        await self.may_end.wait()
+        function(module)
+
+
+async def test_a_request_during_the_import_of_its_handlers_does_not_import_them_in_the_event_loop() -> None:
+    env = ImportingEnv()
+    call = SimpleNamespace(context=SimpleNamespace(env=env), part=lambda _: "web")
+    handlers = handlers_of(__name__)  # in sys.modules, as a module is from the beginning of its import
+    answers = [asyncio.ensure_future(handlers.handler(call)) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert env.imports == [__name__, __name__]
+
+    env.may_end.set()
+
+    assert [answer.text for answer in await asyncio.gather(*answers)] == ["web", "web"]
+    assert (await handlers.handler(call)).text == "web"
+    assert env.imports == [__name__, __name__]

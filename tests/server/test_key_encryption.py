@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.value import replace
 from yurt.server.config import KeyProviderConfig
+from yurt.server.keys import keyring as keyring_module
 from yurt.server.keys.keyring import NOT_HERE, Keyring, wrappings_of
 from yurt.server.peers import RootKey
 from yurt.testing import factories
@@ -326,3 +327,15 @@ def test_a_token_is_read_from_its_file_each_time(transit: tuple[Transit, str], t
 def test_nobody_at_the_address_is_unavailable_and_no_traceback(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="does not answer"):
         made(tmp_path, transit_block("http://127.0.0.1:9"))
+
+
+def test_a_key_is_usable_only_once_the_ciphers_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(tmp_path)
+    usable: list[tuple[str, ...]] = []
+    monkeypatch.setattr(keyring_module, "_import_ciphers", lambda: usable.append(tuple(keyring._keys)))
+
+    keyring = Keyring(tmp_path)
+    keyring.open()
+    keyring.create(OTHER_ID)
+
+    assert usable == [(), (KEY_ID,)]

@@ -25,7 +25,6 @@ as an attribute of the module; type checkers see the module itself:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from functools import cached_property
@@ -49,8 +48,8 @@ WRONG_METHOD = 405
 class NamedHandler:
     """A handler by its module and name."""
 
-    def __init__(self, module: str, name: str) -> None:
-        self.module = module
+    def __init__(self, home: HandlerModule, name: str) -> None:
+        self.home = home
         self.name = name
 
     def __call__(self, call: Call) -> Coroutine[Any, Any, web.StreamResponse]:
@@ -60,29 +59,32 @@ class NamedHandler:
         return self.function(call)
 
     def __repr__(self) -> str:
-        return f"{self.module}.{self.name}"
+        return f"{self.home.module}.{self.name}"
 
     @cached_property
     def function(self) -> Handler:
         """The handler itself; imports its module."""
-        found: Handler = getattr(import_module(self.module), self.name)
+        found: Handler = getattr(import_module(self.home.module), self.name)
         return found
 
     async def _first_answer(self, call: Call) -> web.StreamResponse:
-        # An imported module is found at once, so a thread would only delay its other handlers.
-        if self.module not in sys.modules:
-            await call.context.env.in_thread(import_module, self.module)
+        if not self.home.is_imported:
+            await call.context.env.in_thread(import_module, self.home.module)
+            self.home.is_imported = True
         return await self.function(call)
 
 
 class HandlerModule:
     """A module of handlers whose attributes are their names."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self.is_imported = False
+        """Whether a thread has imported it. `sys.modules` has it from the beginning of its import, and a second request
+        that looked there would wait for the first one's import in the event loop."""
 
     def __getattr__(self, name: str) -> NamedHandler:
-        return NamedHandler(self._name, name)
+        return NamedHandler(self, name)
 
 
 def handlers_of(module: str) -> HandlerModule:

@@ -53,7 +53,7 @@ class AllocOperations:
 
     async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
         """Resource usage of an allocation, or of one task when `task` is not empty."""
-        usage = await self._meter.alloc_usage(await self._table.find(alloc_id), task)
+        usage = await self._meter.alloc_usage(await self._table.find_recovered(alloc_id), task)
         return replace(usage, accounting=self._activity.totals(alloc_id))
 
     async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
@@ -62,7 +62,7 @@ class AllocOperations:
 
     async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
         """Restart one task, the running tasks, or all tasks."""
-        alloc = await self._table.find(alloc_id)
+        alloc = await self._table.find_recovered(alloc_id)
         if not isinstance(alloc, AllocRunner) or not alloc.is_live:
             raise Conflict(f"allocation {alloc_id} is stopping or has ended; it cannot be restarted")
         if task:
@@ -80,7 +80,7 @@ class AllocOperations:
 
     async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
         """Send a signal to one task, or to all when `task` is empty."""
-        alloc = await self._table.find(alloc_id)
+        alloc = await self._table.find_recovered(alloc_id)
         tasks = _tasks_of(alloc)
         if task:
             _need_task(alloc, task)
@@ -99,7 +99,7 @@ class AllocOperations:
 
         Durable once this returns, so that this agent's successor follows it.
         """
-        alloc = await self._table.find(alloc_id)
+        alloc = await self._table.find_recovered(alloc_id)
         name = _one_task(alloc, task)
         runner = _tasks_of(alloc).get(name)
         if runner is None or runner.machine.phase == machine.DEAD or runner.machine.is_killed:
@@ -110,7 +110,7 @@ class AllocOperations:
 
     async def schedule_state(self, alloc_id: str, *, task: str) -> str:
         """The state of a task's schedule: pause, scheduled_pause or run."""
-        alloc = await self._table.find(alloc_id)
+        alloc = await self._table.find_recovered(alloc_id)
         runner = _tasks_of(alloc).get(_one_task(alloc, task))
         return (runner.machine.state.paused if runner is not None else "") or machine.RUN_BY_USER
 
@@ -121,7 +121,7 @@ class AllocOperations:
                 "Permission denied: this node runs no commands in its tasks for others "
                 "(client { disable_remote_exec = true })"
             )
-        runner = _running_task(await self._table.find(request.alloc_id), request.task)
+        runner = _running_task(await self._table.find_recovered(request.alloc_id), request.task)
         assert runner.driver is not None, request.task
         if request.is_action:
             request = replace(request, command=replace_in_words(request.command, runner.hooked.lookup))
@@ -135,7 +135,7 @@ class AllocOperations:
 
         The servers may know of its end a moment before its runner has put everything away.
         """
-        alloc = await self._table.find(alloc_id)
+        alloc = await self._table.find_recovered(alloc_id)
         users = alloc.users
         if isinstance(alloc, AllocRunner):
             try:

@@ -127,12 +127,12 @@ class AllocRunner:
         """
         try:
             await self._take_up(record)
+            if is_rebuilt:
+                async with asyncio.TaskGroup() as group:
+                    for runner in self.tasks.values():
+                        group.create_task(rebuild(runner, self.context.env))
         finally:
             self.recovered.set()
-        if is_rebuilt:
-            async with asyncio.TaskGroup() as group:
-                for runner in self.tasks.values():
-                    group.create_task(rebuild(runner, self.context.env))
         self.hooked.is_predecessor_over = await _are_over(after, self.alloc.previous_allocation)
         # Hooks after predecessors: volumes, ports and devices of a replaced allocation are free only when it has ended.
         await _make_ready(self, self._hooks.alloc)

@@ -87,6 +87,20 @@ class AllocTable:
             raise NotFound(text, reason=Reason.UNKNOWN_ALLOCATION)
         return found
 
+    async def find_recovered(self, alloc_id: str) -> AllocRunner | EndedAlloc:
+        """An allocation whose tasks of an earlier agent are recovered, so that their states are true.
+
+        Waits as `find` does, then for the drivers. Raises NotFound or Unavailable.
+        """
+        found = await self.find(alloc_id)
+        if isinstance(found, EndedAlloc):
+            return found
+        if not await wait_or_sleep(self._env, found.recovered, RESTORE_LIMIT_S):
+            raise Unavailable(
+                f"this node is still recovering the tasks of allocation {alloc_id}; try again in a moment"
+            )
+        return self.ended.get(alloc_id, found)
+
     def is_task_dead(self, alloc_id: str, task: str) -> bool:
         """Whether the task has ended and will not start again."""
         runner = self.live.get(alloc_id)

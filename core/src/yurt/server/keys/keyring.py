@@ -144,9 +144,9 @@ class Keyring:
         self._load()
         if self._folder is not None:
             self._store(self._folder / f"{key.key_id}{SUFFIX}", key)
+        _import_ciphers()
         self._keys[key.key_id] = key
         self._locked.pop(key.key_id, None)
-        _import_ciphers()
 
     def _store(self, path: Path, key: RootKey) -> None:
         """Write a key, sealed if there is an active key encryption key, which must open it again."""
@@ -253,10 +253,9 @@ class Keyring:
                           "it: path=%s: %s", path, error)  # fmt: skip
                 continue
             self._locked.pop(name, None)
+            _import_ciphers()
             self._keys[key.key_id], self._wrapped_by[name] = key, provider
             self._seal_again(path, key, provider)
-        if self._keys:
-            _import_ciphers()
         self._is_loaded = True
         return refused
 
@@ -300,7 +299,7 @@ class Keyring:
 
 
 def _import_ciphers() -> None:
-    """Import what the first use of a key needs where a call may block: `encrypt` and `decrypt` must not."""
+    """Import what the first use of a key needs, before the key can be used: `encrypt` and `decrypt` must not block."""
     import_module("yurt.server.keys.ciphers")
 
 
