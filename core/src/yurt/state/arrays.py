@@ -35,8 +35,8 @@ def numbered(values: IntArray) -> tuple[IntArray, IntArray]:
 def order_of(values: IntArray | TieArray) -> IntArray:
     """The indices of the values in ascending order; stable."""
     is_small = len(values) and values.min() >= 0 and values.max() <= SMALL_MAX
-    found: IntArray = np.argsort(values.astype(np.int16) if is_small else values, kind="stable")
-    return found
+    order: IntArray = np.argsort(values.astype(np.int16) if is_small else values, kind="stable")
+    return order
 
 
 def tally(values: IntArray) -> tuple[IntArray, IntArray]:
@@ -45,13 +45,13 @@ def tally(values: IntArray) -> tuple[IntArray, IntArray]:
         numbers, firsts = numbered(values)
         return values[firsts], np.bincount(numbers)
     times = np.bincount(values)
-    found = times.nonzero()[0]
-    return found, times[found]
+    present = times.nonzero()[0]
+    return present, times[present]
 
 
 def distinct(values: IntArray) -> list[int]:
     """The distinct values of ascending, non-negative ones."""
     if len(values) <= FEW:
         return list(dict.fromkeys(values.tolist()))
-    found: list[int] = np.flatnonzero(np.bincount(values)).tolist()
-    return found
+    present: list[int] = np.flatnonzero(np.bincount(values)).tolist()
+    return present

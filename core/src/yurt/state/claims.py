@@ -46,11 +46,11 @@ def requests_of(group: TaskGroup, kind: str) -> tuple[VolumeRequest, ...]:
 
 def claims(snapshot: Snapshot, namespace: str) -> dict[str, list[Claim]]:
     """The claims of all CSI volumes of a namespace, by volume."""
-    found: dict[str, list[Claim]] = {}
+    by_volume: dict[str, list[Claim]] = {}
     for job in snapshot.jobs.where("csi", namespace):
         for volume, claim in _of_job(snapshot, job):
-            found.setdefault(volume, []).append(claim)
-    return found
+            by_volume.setdefault(volume, []).append(claim)
+    return by_volume
 
 
 def _of_job(snapshot: Snapshot, job: Job) -> Iterator[tuple[str, Claim]]:
@@ -72,8 +72,8 @@ def refusal(
     if volume is None:
         return f"missing CSI Volume {source}"
     if not offers(volume, request):
-        asked = f"{request.access_mode} as {request.attachment_mode or 'any attachment'}"
-        return f"CSI volume {source} does not offer {asked}"
+        mode_text = f"{request.access_mode} as {request.attachment_mode or 'any attachment'}"
+        return f"CSI volume {source} does not offer {mode_text}"
     others = [claim for claim in present_claims if (claim.namespace, claim.job_id) != job.key]
     return conflict_of(request, source, others)
 

@@ -71,11 +71,11 @@ class Codes(Generic[T]):
 
     def number(self, value: T) -> int:
         """The value's number."""
-        found = self.numbers.get(value)
-        if found is None:
-            found = self.numbers[value] = len(self.values)
+        number = self.numbers.get(value)
+        if number is None:
+            number = self.numbers[value] = len(self.values)
             self.values.append(value)
-        return found
+        return number
 
 
 class Chunk(NamedTuple):
@@ -135,8 +135,8 @@ class NodeColumns:
     @cached_property
     def shapes_in_use(self) -> IntArray:
         """The shape numbers of all nodes, in ascending order."""
-        found: IntArray = np.bincount(self.offered[self.offered[:, IS_NODE] > 0, SHAPE]).nonzero()[0]
-        return found
+        numbers: IntArray = np.bincount(self.offered[self.offered[:, IS_NODE] > 0, SHAPE]).nonzero()[0]
+        return numbers
 
     def earlier(self, key: Hashable) -> tuple[Any, list[int]] | None:
         """A cached result for earlier columns, and the rows changed since then; None without one."""
@@ -158,7 +158,7 @@ class NodeColumns:
 class RowNumbers(NamedTuple):
     """The row of each node, and the unused rows."""
 
-    taken: immutables.Map[str, int] = immutables.Map()
+    by_node: immutables.Map[str, int] = immutables.Map()
     free: tuple[int, ...] = ()
 
 
@@ -184,10 +184,10 @@ class Columns:
         by_namespace: NamespaceUsages,
         cached: _CachedUsage | None = None,
     ) -> None:
-        taken, free = rows
-        assert len(taken) + len(free) == len(chunks) * CHUNK, (len(taken), len(free), "a row is a node's, or free")
+        by_node, free = rows
+        assert len(by_node) + len(free) == len(chunks) * CHUNK, (len(by_node), len(free), "a row is a node's, or free")
         self.nodes = nodes
-        self.rows = taken
+        self.rows = by_node
         self.in_use = in_use
         self.by_namespace = by_namespace
         """The total usage of each namespace's allocations by node pool, without plans in flight."""
@@ -247,11 +247,11 @@ class Columns:
             for number, pair in enumerate(zip(self._chunks, since, strict=True))
             if pair[0].used is not pair[1].used or pair[0].offered is not pair[1].offered
         ]
-        found = _differing([(number, now.used, then.used) for number, now, then in pairs], USED_WIDTH)
+        rows = _differing([(number, now.used, then.used) for number, now, then in pairs], USED_WIDTH)
         if any(now.offered is not then.offered for _, now, then in pairs):
             offered = _differing([(number, now.offered, then.offered) for number, now, then in pairs], OFFERED_WIDTH)
-            found = sorted({*found, *offered})
-        return found
+            rows = sorted({*rows, *offered})
+        return rows
 
     def cached_usage(self, stale: Iterable[int]) -> _CachedUsage | None:
         """The joined usage for a successor that differs in the chunks `stale`; None if too many differ."""
@@ -280,10 +280,10 @@ class Columns:
             cached=cached,
         )
 
-    def with_usage_of(self, takers: Iterable[tuple[Usage, Sequence[str]]]) -> Columns:
+    def with_usage_of(self, usage_rows: Iterable[tuple[Usage, Sequence[str]]]) -> Columns:
         """The columns plus usages, each on some nodes by id; nodes without a row are ignored."""
         editor = _Editor(self)
-        for usage, node_ids in takers:
+        for usage, node_ids in usage_rows:
             editor.take_all(usage, [node_id for node_id in node_ids if node_id in self.rows])
         return editor.finish()
 
@@ -373,10 +373,10 @@ class _Editor:
     def _usage(self, alloc: Allocation) -> Usage:
         """The usage of an allocation; cached for equal resources."""
         key = (id(alloc.allocated_resources), id(alloc.job), alloc.task_group)
-        found = self._usages.get(key)
-        if found is None:
-            found = self._usages[key] = (usage_of(alloc), alloc)
-        return found[0]
+        cached = self._usages.get(key)
+        if cached is None:
+            cached = self._usages[key] = (usage_of(alloc), alloc)
+        return cached[0]
 
     def take(self, node_id: str, usage: Usage, sign: int = 1) -> None:
         """Add or subtract a usage on a node."""
@@ -577,8 +577,8 @@ def _differing(pairs: list[tuple[int, IntArray, IntArray]], width: int) -> list[
     return [pairs[place // CHUNK][0] * CHUNK + place % CHUNK for place in distinct(places)]
 
 
-def _net(total: int, kept: int) -> int:
-    return max(0, min(total, AMOUNT_MAX) - max(0, min(kept, AMOUNT_MAX)))
+def _net(total: int, reserved: int) -> int:
+    return max(0, min(total, AMOUNT_MAX) - max(0, min(reserved, AMOUNT_MAX)))
 
 
 def _empty_chunk() -> Chunk:

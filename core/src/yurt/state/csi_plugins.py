@@ -91,9 +91,9 @@ def _live(snapshot: Snapshot, job: Job, group: TaskGroup) -> list[Allocation]:
 
 
 def _plugin(plugin_id: str, holders: list[Node], jobs: list[Job], expected: Counter[_Role]) -> CSIPlugin:
-    nodes = {node.id: found for node in holders if (found := node.csi_node_plugins.get(plugin_id)) is not None}
+    nodes = {node.id: node_info for node in holders if (node_info := node.csi_node_plugins.get(plugin_id)) is not None}
     controllers = {
-        node.id: found for node in holders if (found := node.csi_controller_plugins.get(plugin_id)) is not None
+        node.id: node_info for node in holders if (node_info := node.csi_controller_plugins.get(plugin_id)) is not None
     }
     infos = (*controllers.values(), *nodes.values())
     info_of_provider = next((info for info in infos if info.provider), None)

@@ -62,9 +62,9 @@ def loss(roster: GangRoster, find: FindAlloc) -> str:
 
 
 def size_needed(
-    gang: Gang, count: int, roster: GangRoster | None, find: FindAlloc, *, found: Iterable[Allocation]
+    gang: Gang, count: int, roster: GangRoster | None, find: FindAlloc, *, candidate_allocs: Iterable[Allocation]
 ) -> int:
-    """The number of members that the next generation needs; `found` are its candidates.
+    """The number of members that the next generation needs; `candidate_allocs` are its candidates.
 
     A first one needs the gang's minimum. One that goes on with a member of the last one, or with the replacement of
     one, needs as many as that, or the minimum if the gang is elastic, less those that have completed.
@@ -72,7 +72,7 @@ def size_needed(
     least = gang.min or count
     if roster is None:
         return least
-    names = {alloc.name for alloc in found}
+    names = {alloc.name for alloc in candidate_allocs}
     ends = [_is_done(alloc) if (alloc := find(member.alloc_id)) is not None else False for member in roster.members]
     if not any(member.name in names for member, done in zip(roster.members, ends, strict=True) if not done):
         return least
@@ -82,16 +82,16 @@ def size_needed(
 def member_of(alloc: Allocation, port: str) -> GangMember | None:
     """The roster's entry of a member; None without the port of the rendezvous."""
     resources = alloc.allocated_resources
-    found = next((mapping for mapping in resources.shared.ports if mapping.label == port), None)
-    if found is None:
+    port_mapping = next((mapping for mapping in resources.shared.ports if mapping.label == port), None)
+    if port_mapping is None:
         return None
     devices = (device for task in resources.tasks.values() for device in task.devices)
     return GangMember(
         alloc_id=alloc.id,
         name=alloc.name,
         node_id=alloc.node_id,
-        address=found.host_ip,
-        port=found.value,
+        address=port_mapping.host_ip,
+        port=port_mapping.value,
         devices=sum(len(device.device_ids) for device in devices),
     )
 

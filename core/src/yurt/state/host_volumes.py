@@ -46,8 +46,8 @@ def refusal(volume: HostVolume, request: VolumeRequest, namespace: str) -> str:
     if volume.state != modes.READY:
         return f'host volume "{name}" is {volume.state}'
     if not access_mode(volume, request):
-        asked = request.access_mode or ("a reading mode" if request.read_only else "a writing mode")
-        return f'host volume "{name}" does not offer {asked} {request.attachment_mode}'.rstrip()
+        mode_text = request.access_mode or ("a reading mode" if request.read_only else "a writing mode")
+        return f'host volume "{name}" does not offer {mode_text} {request.attachment_mode}'.rstrip()
     return ""
 
 

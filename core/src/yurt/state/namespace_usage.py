@@ -96,21 +96,21 @@ def with_usages(usages: NamespaceUsages, changes: Mapping[NamespaceKey, Mapping[
 
 
 def _counted_alike(numbers: Mapping[Usage, int]) -> dict[NamespaceUsage, int]:
-    found: dict[NamespaceUsage, int] = {}
+    counts: dict[NamespaceUsage, int] = {}
     for usage, times in numbers.items():
         each = counted(usage)
-        found[each] = found.get(each, 0) + times
-    return found
+        counts[each] = counts.get(each, 0) + times
+    return counts
 
 
 def summed(allocs: Iterable[Allocation]) -> dict[str, dict[str, NamespaceUsage]]:
     """The usage of allocations by namespace and node pool, computed without the columns."""
-    found: dict[str, dict[str, NamespaceUsage]] = {}
+    by_namespace: dict[str, dict[str, NamespaceUsage]] = {}
     for alloc in filter(is_using, allocs):
         namespace, pool = namespace_key(alloc)
-        pools = found.setdefault(namespace, {})
+        pools = by_namespace.setdefault(namespace, {})
         pools[pool] = pools.get(pool, NOTHING_USED).plus(counted(usage_of(alloc)))
-    return found
+    return by_namespace
 
 
 def _devices(keys: Iterable[str]) -> tuple[tuple[str, int], ...]:

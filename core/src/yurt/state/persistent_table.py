@@ -84,10 +84,10 @@ class Table(Generic[K, V]):
 
     def key_set(self, most: int) -> frozenset[K] | None:
         """All keys, the same object each time; None if there are more than `most`, one constant for each table."""
-        found = self._key_set
-        if found is None and len(self._rows) <= most:
-            found = self._key_set = frozenset(self._rows.keys())
-        return found
+        keys = self._key_set
+        if keys is None and len(self._rows) <= most:
+            keys = self._key_set = frozenset(self._rows.keys())
+        return keys
 
     def values(self) -> Iterator[V]:
         """All rows, unordered."""
@@ -106,8 +106,8 @@ class Table(Generic[K, V]):
 
     def keys_where(self, column: str, value: Hashable) -> tuple[K, ...]:
         """The keys of the rows with this index key, sorted, since every replica must see the same order."""
-        found = self._by[column].get(value)
-        return () if found is None else tuple(sorted(found))  # type: ignore[type-var]
+        keys = self._by[column].get(value)
+        return () if keys is None else tuple(sorted(keys))  # type: ignore[type-var]
 
     def where(self, column: str, value: Hashable) -> tuple[V, ...]:
         """The rows with this index key, in key order."""
@@ -119,8 +119,8 @@ class Table(Generic[K, V]):
 
     def count_where(self, column: str, value: Hashable) -> int:
         """The number of rows with this index key."""
-        found = self._by[column].get(value)
-        return 0 if found is None else len(found)
+        keys = self._by[column].get(value)
+        return 0 if keys is None else len(keys)
 
     def index_values(self, column: str) -> Iterator[Any]:
         """The index keys of all rows, each once, unordered."""
@@ -266,8 +266,8 @@ class TableEditor(Generic[K, V]):
     def _keys(self, column: str, value: Hashable) -> Keys[K]:
         """An index entry including the changes so far."""
         changed = self._entries.get(column)
-        found = None if changed is None else changed.get(value)
-        return self._by[column].get(value, NO_KEYS) if found is None else found
+        keys = None if changed is None else changed.get(value)
+        return self._by[column].get(value, NO_KEYS) if keys is None else keys
 
     def _drop(self, column: str, value: Hashable, key: K) -> None:
         self._changed(column)[value] = without_key(self._keys(column, value), key)

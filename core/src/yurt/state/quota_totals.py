@@ -25,12 +25,12 @@ DEPTH_MAX: Final = 8
 
 def chain_of(snapshot: Snapshot, quota: str) -> tuple[QuotaSpec, ...]:
     """A quota and those above it; ends before a missing one and before one met already."""
-    found: dict[str, QuotaSpec] = {}
+    specs: dict[str, QuotaSpec] = {}
     spec = snapshot.quotas.get(quota) if quota else None
-    while spec is not None and spec.name not in found and len(found) < DEPTH_MAX:
-        found[spec.name] = spec
+    while spec is not None and spec.name not in specs and len(specs) < DEPTH_MAX:
+        specs[spec.name] = spec
         spec = snapshot.quotas.get(spec.parent) if spec.parent else None
-    return tuple(found.values())
+    return tuple(specs.values())
 
 
 def members_of(snapshot: Snapshot, quota: str) -> tuple[str, ...]:
@@ -39,12 +39,12 @@ def members_of(snapshot: Snapshot, quota: str) -> tuple[str, ...]:
     level, depth = snapshot.quotas.keys_where("parent", quota), 1
     if not level:
         return own
-    found = set(own)
+    names = set(own)
     while level and depth < DEPTH_MAX:
-        found.update(name for each in level for name in snapshot.namespaces.keys_where("quota", each))
+        names.update(name for each in level for name in snapshot.namespaces.keys_where("quota", each))
         level = tuple(name for each in level for name in snapshot.quotas.keys_where("parent", each))
         depth += 1
-    return tuple(sorted(found))
+    return tuple(sorted(names))
 
 
 def counts_in(pool: str, of_job: str) -> bool:
@@ -77,10 +77,10 @@ def is_covered(device: str, limit: str) -> bool:
 
 def may_be_covered(device: str, limit: str) -> bool:
     """Whether a device, or some device that a request allows, matches the name of a limit."""
-    wanted, has = limit.split("/", 2), device.split("/", 2)
-    if len(wanted) == 1 or len(has) == 1:
-        return wanted[min(1, len(wanted) - 1)] == has[min(1, len(has) - 1)]
-    return all(one == other for one, other in zip(wanted, has, strict=False))
+    limit_parts, device_parts = limit.split("/", 2), device.split("/", 2)
+    if len(limit_parts) == 1 or len(device_parts) == 1:
+        return limit_parts[min(1, len(limit_parts) - 1)] == device_parts[min(1, len(device_parts) - 1)]
+    return all(one == other for one, other in zip(limit_parts, device_parts, strict=False))
 
 
 def whole(milli: int) -> int:

@@ -56,7 +56,7 @@ class QuotaTree:
         for namespace, share in self._of_namespace.items():
             for name in share.chain:
                 members[name].append(namespace)
-        self.members = {name: tuple(sorted(found)) for name, found in members.items()}
+        self.members = {name: tuple(sorted(names)) for name, names in members.items()}
         """The namespaces that count under each quota."""
         self._guaranteed = {
             namespace: tuple(name for name in share.chain if self.shares[name].guaranteed)
@@ -91,8 +91,10 @@ class QuotaTree:
 
     def apart(self, namespace: str, other: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The quotas under which only the first namespace counts, and those under which only the second does."""
-        own, theirs = self.chain(namespace), self.chain(other)
-        return tuple(name for name in own if name not in theirs), tuple(name for name in theirs if name not in own)
+        own_names, other_names = self.chain(namespace), self.chain(other)
+        return tuple(name for name in own_names if name not in other_names), tuple(
+            name for name in other_names if name not in own_names
+        )
 
     def protection(self, namespace: str) -> Duration:
         """The minimum run time of the allocations for which a namespace borrows."""
@@ -125,10 +127,10 @@ def has_guarantees(state: Snapshot, region: str) -> bool:
     if not len(state.quotas):
         return False
     by_region = _cache_of(state).has_guarantees
-    found = by_region.get(region)
-    if found is None:
-        found = by_region[region] = any(guaranteed_parts(row, region) for row in state.quotas.values())
-    return found
+    is_guaranteed = by_region.get(region)
+    if is_guaranteed is None:
+        is_guaranteed = by_region[region] = any(guaranteed_parts(row, region) for row in state.quotas.values())
+    return is_guaranteed
 
 
 def cached_tree(state: Snapshot, region: str) -> QuotaTree:
@@ -144,20 +146,20 @@ def cached_tree(state: Snapshot, region: str) -> QuotaTree:
 
 
 def _cache_of(state: Snapshot) -> _CachedTrees:
-    found = _caches.get(state.quotas)
-    if found is None:
+    cache = _caches.get(state.quotas)
+    if cache is None:
         # Attempts run in threads: `setdefault` gives two concurrent ones the same object.
-        found = _caches.setdefault(state.quotas, _CachedTrees())
-    return found
+        cache = _caches.setdefault(state.quotas, _CachedTrees())
+    return cache
 
 
 def chain_of(name: str, quotas: Mapping[str, QuotaSpec]) -> tuple[str, ...]:
     """A quota and those above it; ends before a quota that is missing, met before, or too far up."""
-    found: list[str] = []
-    while name and name in quotas and name not in found and len(found) < DEPTH_MAX:
-        found.append(name)
+    chain: list[str] = []
+    while name and name in quotas and name not in chain and len(chain) < DEPTH_MAX:
+        chain.append(name)
         name = quotas[name].parent
-    return tuple(found)
+    return tuple(chain)
 
 
 def guaranteed_parts(spec: QuotaSpec, region: str) -> tuple[GuaranteedPart, ...]:

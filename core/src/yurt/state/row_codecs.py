@@ -217,7 +217,7 @@ class SharedWriter:
             number = self._metrics.add(key, replace(metric, score_meta_data=()))
         number_of = self._scores.number_or_none
         return number, [
-            self._new_score(score) if (found := number_of(id(score))) is None else found
+            self._new_score(score) if (cached := number_of(id(score))) is None else cached
             for score in metric.score_meta_data
         ]
 

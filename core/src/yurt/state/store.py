@@ -190,8 +190,8 @@ class Snapshot(Tables):
 
     def latest_deployment(self, namespace: str, job_id: str) -> Deployment | None:
         """The job's newest deployment."""
-        found = self.deployments.where("job", (namespace, job_id))
-        return max(found, key=lambda deployment: deployment.create_index, default=None)
+        deployments = self.deployments.where("job", (namespace, job_id))
+        return max(deployments, key=lambda deployment: deployment.create_index, default=None)
 
     def with_columns(self, columns: Columns, ahead: tuple[Plan, ...]) -> Snapshot:
         """The same rows with other columns, which include plans in flight."""
@@ -279,12 +279,12 @@ class Transaction:
 
     def _check_sums(self, tables: Mapping[str, Table[Any, Any]]) -> None:
         """Assert that the edits equal `changes`, on which watchers and columns depend."""
-        grown: Counter[str] = Counter()
+        growth: Counter[str] = Counter()
         for change in self._changes.values():
             assert change.table in self._editors, f"a change of {change.table}, which was not edited"
-            grown[change.table] += (change.after is not None) - (change.before is not None)
+            growth[change.table] += (change.after is not None) - (change.before is not None)
         for name, table in tables.items():
-            assert len(table) == len(self.base._tables[name]) + grown[name], f"{name} has rows that no change tells of"
+            assert len(table) == len(self.base._tables[name]) + growth[name], f"{name} has rows that no change tells of"
             assert table is self.base._tables[name] or name in self._editors, f"{name} changed without an editor"
 
     def _check_rows(self, tables: Mapping[str, Table[Any, Any]]) -> None:

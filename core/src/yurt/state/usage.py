@@ -28,7 +28,7 @@ PHASES: Final = 4
 AMOUNT_DIGITS_MAX: Final = 19
 """The digits of the largest integer of 64 bits."""
 
-KNOWN_MAX = 128
+CACHED_MAX = 128
 _cache: dict[tuple[int, int], tuple[AllocatedResources, TaskGroup | None, Usage]] = {}
 """The last results by identity: several steps read a plan, and its placements share their resources. Two batches of a
 worker fit; more entries would keep groups of old jobs in memory."""
@@ -82,7 +82,7 @@ def usage_of_resources(resources: AllocatedResources, group: TaskGroup | None) -
     if cached is not None and cached[0] is resources and cached[1] is group:
         return cached[2]
     usage = _computed(resources, group)
-    if len(_cache) >= KNOWN_MAX:
+    if len(_cache) >= CACHED_MAX:
         _cache.clear()
     _cache[key] = (resources, group, usage)
     return usage
@@ -118,7 +118,7 @@ def _group_part(group: TaskGroup) -> _GroupPart:
         phases[task.name] = MAIN if task.lifecycle is None else _phase(task.lifecycle)
         secrets += _bounded(task.resources.secrets_mb)
     part = _GroupPart(phases, single_writer_volumes(group), secrets)
-    if len(_groups) >= KNOWN_MAX:
+    if len(_groups) >= CACHED_MAX:
         _groups.clear()
     _groups[id(group)] = (group, part)
     return part
@@ -137,18 +137,18 @@ def _computed(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
     cpu, memory, memory_max = [0] * PHASES, [0] * PHASES, [0] * PHASES
     cores: set[int] = set()
     devices: list[str] = []
-    for name, given in resources.tasks.items():
+    for name, task_resources in resources.tasks.items():
         phase = part.phases.get(name, MAIN)
-        cpu[phase] += _bounded(given.cpu.cpu_shares)
-        memory[phase] += _bounded(given.memory.memory_mb)
-        memory_max[phase] += _bounded(max(given.memory.memory_mb, given.memory.memory_max_mb))
-        cores.update(given.cpu.reserved_cores)
-        for device in given.devices:
+        cpu[phase] += _bounded(task_resources.cpu.cpu_shares)
+        memory[phase] += _bounded(task_resources.memory.memory_mb)
+        memory_max[phase] += _bounded(max(task_resources.memory.memory_mb, task_resources.memory.memory_max_mb))
+        cores.update(task_resources.cpu.reserved_cores)
+        for device in task_resources.devices:
             devices.extend([device_key(device, instance) for instance in device.device_ids])
     ports, tolerant = _ports(resources)
     # The most that runs concurrently.
     peaks = [each[SIDECAR] + max(each[PRESTART], each[MAIN], each[POSTSTOP]) for each in (cpu, memory, memory_max)]
-    found = Usage(
+    usage = Usage(
         cpu=peaks[0],
         memory=peaks[1],
         disk=_bounded(resources.shared.disk_mb),
@@ -160,8 +160,8 @@ def _computed(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
         memory_max=peaks[2],
         secrets=part.secrets,
     )
-    assert min(found.amounts) >= 0, (found, "no allocation gives a node more than it has")
-    return found
+    assert min(usage.amounts) >= 0, (usage, "no allocation gives a node more than it has")
+    return usage
 
 
 class BookedShare(NamedTuple):
@@ -227,12 +227,12 @@ def _ports(resources: AllocatedResources) -> tuple[tuple[PortKey, ...], tuple[Po
     if not (networks or shared.networks or shared.ports):
         return (), ()
     tolerant = tuple(_tolerant(shared, networks))
-    found: list[PortKey] = [(mapping.host_ip, mapping.value) for mapping in shared.ports]
-    if not found:
+    keys: list[PortKey] = [(mapping.host_ip, mapping.value) for mapping in shared.ports]
+    if not keys:
         networks.extend(shared.networks)
     for network in networks:
-        found.extend((network.ip, port.value) for port in (*network.reserved_ports, *network.dynamic_ports))
-    return tuple(dict.fromkeys(key for key in found if 0 < key[1] < PORTS_MAX)), tolerant
+        keys.extend((network.ip, port.value) for port in (*network.reserved_ports, *network.dynamic_ports))
+    return tuple(dict.fromkeys(key for key in keys if 0 < key[1] < PORTS_MAX)), tolerant
 
 
 def _tolerant(shared: AllocatedSharedResources, networks: Iterable[NetworkResource]) -> Iterator[PortKey]:

@@ -25,17 +25,23 @@ def form_gang(edit: Edit, command: FormGang) -> Rejected | None:
     if command.after != (last.generation if last is not None else 0):
         return conflict("another generation of the gang has formed")
     allocs = edit.tx.rows(Tables.allocs, edit.tx.keys_where(Tables.allocs, "job", key[:2]))
-    found = candidates(allocs, command.group)
-    if tuple(alloc.id for alloc in found) != command.members or not found:
+    candidate_allocs = candidates(allocs, command.group)
+    if tuple(alloc.id for alloc in candidate_allocs) != command.members or not candidate_allocs:
         return conflict("the members of the gang have changed")
-    gang = gang_of(found[0])
+    gang = gang_of(candidate_allocs[0])
     if gang is None or gang.rendezvous is None:
         return invalid(f'group "{command.group}" of job "{command.job_id}" has no rendezvous')
-    needed = size_needed(gang, group.count, last, lambda alloc_id: edit.tx.get(Tables.allocs, alloc_id), found=found)
-    if len(found) < needed:
+    needed = size_needed(
+        gang,
+        group.count,
+        last,
+        lambda alloc_id: edit.tx.get(Tables.allocs, alloc_id),
+        candidate_allocs=candidate_allocs,
+    )
+    if len(candidate_allocs) < needed:
         return conflict("the gang has too few members")
     port = gang.rendezvous.port
-    members = [member_of(alloc, port) for alloc in found]
+    members = [member_of(alloc, port) for alloc in candidate_allocs]
     if any(member is None for member in members):
         return invalid(f'an allocation of group "{command.group}" has no port "{port}"')
     roster = GangRoster(

@@ -244,7 +244,7 @@ def _look(state: Snapshot, key: GangKey) -> _GangView:
     members = [find(member.alloc_id) for member in roster.members] if roster is not None else []
     needed = 1
     if gang is not None and group is not None:
-        needed = size_needed(gang, group.count, roster, find, found=found)
+        needed = size_needed(gang, group.count, roster, find, candidate_allocs=found)
     return _GangView(
         state_index=state.index,
         roster=roster,
