@@ -34,8 +34,8 @@ def evals_for_updates(state: Snapshot, updates: Iterable[AllocUpdate], mint: Min
 def trigger_of(alloc: Allocation, update: AllocUpdate, job: Job | None, now: UnixNano) -> Trigger | NotGiven:
     """The trigger of an evaluation that the allocation's report requires, or ''."""
     if job is None:
-        is_wanted = alloc.desired_status == status.DESIRED_RUN and update.client_status not in status.CLIENT_TERMINAL
-        return status.TRIGGER_JOB_DEREGISTER if is_wanted else ""
+        should_run = alloc.desired_status == status.DESIRED_RUN and update.client_status not in status.CLIENT_TERMINAL
+        return status.TRIGGER_JOB_DEREGISTER if should_run else ""
     if alloc.client_status == status.CLIENT_UNKNOWN and update.client_status != status.CLIENT_UNKNOWN:
         return status.TRIGGER_RECONNECT
     if (

@@ -74,11 +74,13 @@ def apply_alloc(edit: Edit, command: AllocCommand) -> Rejected | None:
 
 def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
     seed = command.seed
-    heard = {node_id: _may_report(edit, node_id) for node_id in dict.fromkeys(one.node_id for one in command.updates)}
+    may_report = {
+        node_id: _may_report(edit, node_id) for node_id in dict.fromkeys(one.node_id for one in command.updates)
+    }
     own = [update for update in command.updates if _is_own(edit.alloc(update.id), update)]
     evaluations = command.evaluations if seed is None else evals_for_updates(edit.tx.base, own, mint_of(seed))
     for update in own:
-        if not heard[update.node_id]:
+        if not may_report[update.node_id]:
             continue
         alloc = edit.alloc(update.id)
         assert alloc is not None, update.id
@@ -89,7 +91,7 @@ def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
             edit.put_alloc(alloc, replace(changed, modify_index=edit.index, modify_time=command.now))
             if command.rules_version >= DEVICE_RULES:
                 note_end(edit, alloc, changed, now=command.now)
-    for node_id in heard:
+    for node_id in may_report:
         _note_contact(edit, node_id)
     return put_evaluations(edit, evaluations)
 
@@ -155,8 +157,8 @@ def with_idle_report(
         return alloc
     if report.idle_for <= 0:
         # It is used again: the announced end is void; only the counts remain.
-        spared = idle_state.spared_by_use + (counts_withdrawals and idle_state.ends_at > 0)
-        return replace(alloc, idle=replace(unmeasured(idle_state, index), spared_by_use=spared))
+        spared_count = idle_state.spared_by_use + (counts_withdrawals and idle_state.ends_at > 0)
+        return replace(alloc, idle=replace(unmeasured(idle_state, index), spared_by_use=spared_count))
     since = idle_state.since or UnixNano(max(now - report.idle_for, alloc.create_time, 1))
     idle = replace(idle_state, idle_for=report.idle_for, text=text, since=since, report_index=index)
     return replace(alloc, idle=idle)

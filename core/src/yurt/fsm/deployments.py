@@ -61,9 +61,9 @@ def _find_active(edit: Edit, deployment_id: str, *, expected: str = "") -> Deplo
 
 
 def _set_status(edit: Edit, command: SetDeploymentStatus) -> Rejected | None:
-    found = _find_active(edit, command.update.deployment_id, expected=command.expected_status)
-    if isinstance(found, Rejected):
-        return found
+    deployment = _find_active(edit, command.update.deployment_id, expected=command.expected_status)
+    if isinstance(deployment, Rejected):
+        return deployment
     if command.update.status not in STATUSES:
         return invalid(f'unknown deployment status "{command.update.status}"')
     update, job = command.update, command.job
@@ -76,9 +76,9 @@ def _set_status(edit: Edit, command: SetDeploymentStatus) -> Rejected | None:
 
 
 def _set_health(edit: Edit, command: SetDeploymentAllocHealth) -> Rejected | None:
-    found = _find_active(edit, command.deployment_id)
-    if isinstance(found, Rejected):
-        return found
+    deployment = _find_active(edit, command.deployment_id)
+    if isinstance(deployment, Rejected):
+        return deployment
     if command.update is not None and command.update.status not in STATUSES:
         return invalid(f'unknown deployment status "{command.update.status}"')
     verdicts = {**dict.fromkeys(command.healthy, True), **dict.fromkeys(command.unhealthy, False)}
@@ -86,8 +86,8 @@ def _set_health(edit: Edit, command: SetDeploymentAllocHealth) -> Rejected | Non
         alloc = edit.alloc(alloc_id)
         if alloc is None:
             return not_found(f'allocation "{alloc_id}" not found')
-        if alloc.deployment_id != found.id:
-            return invalid(f'allocation "{alloc_id}" is not part of deployment "{found.id}"')
+        if alloc.deployment_id != deployment.id:
+            return invalid(f'allocation "{alloc_id}" is not part of deployment "{deployment.id}"')
         health = with_health(alloc.deployment_status, healthy=healthy, timestamp=command.now, index=edit.index)
         changed = replace(alloc, deployment_status=health, modify_index=edit.index, modify_time=command.now)
         edit.put_alloc(alloc, changed)
@@ -97,33 +97,36 @@ def _set_health(edit: Edit, command: SetDeploymentAllocHealth) -> Rejected | Non
 
 
 def _promote(edit: Edit, command: PromoteDeployment) -> Rejected | None:
-    found = _find_active(edit, command.deployment_id, expected=command.expected_status)
-    if isinstance(found, Rejected):
-        return found
-    unknown = [group for group in command.groups if group not in found.task_groups]
+    deployment = _find_active(edit, command.deployment_id, expected=command.expected_status)
+    if isinstance(deployment, Rejected):
+        return deployment
+    unknown = [group for group in command.groups if group not in deployment.task_groups]
     if unknown:
-        return invalid(f'deployment "{found.id}" has no group "{unknown[0]}"')
+        return invalid(f'deployment "{deployment.id}" has no group "{unknown[0]}"')
     groups = [
         group
-        for group, state in found.task_groups.items()
+        for group, state in deployment.task_groups.items()
         if state.desired_canaries and not state.promoted and (not command.groups or group in command.groups)
     ]
     if not groups:
         return conflict("no canaries to promote")
     for group in groups:
-        healthy, desired = _healthy_canaries(edit, found.task_groups[group]), found.task_groups[group].desired_canaries
+        healthy, desired = (
+            _healthy_canaries(edit, deployment.task_groups[group]),
+            deployment.task_groups[group].desired_canaries,
+        )
         if healthy < desired:
             return conflict(f'Task group "{group}" has {healthy}/{desired} healthy allocations')
-    states = dict(found.task_groups)
+    states = dict(deployment.task_groups)
     for group in groups:
         states[group] = _promoted(edit, states[group], command)
-    assert states.keys() == found.task_groups.keys(), (found.id, "a promotion adds no group")
+    assert states.keys() == deployment.task_groups.keys(), (deployment.id, "a promotion adds no group")
     is_open = any(state.desired_canaries and not state.promoted for state in states.values())
     edit.put_deployment(
         replace(
-            found,
+            deployment,
             task_groups=states,
-            status_description=found.status_description if is_open else DESCRIPTION_RUNNING,
+            status_description=deployment.status_description if is_open else DESCRIPTION_RUNNING,
             modify_index=edit.index,
             modify_time=command.now,
         )

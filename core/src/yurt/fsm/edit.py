@@ -37,7 +37,7 @@ class Edit:
         self.tx = state.edit(index)
         self.index = index
         self.rules_version = rules_version
-        self._touched: dict[JobKey, None] = {}
+        self._changed_jobs: dict[JobKey, None] = {}
         self._without_evals: set[JobKey] = set()
         self.summaries = SummaryChanges(self.tx, index)
         self._progress = DeploymentProgress()
@@ -51,23 +51,23 @@ class Edit:
 
     def job(self, key: JobKey) -> Job | None:
         """The current job."""
-        found: Job | None = self.tx.get(Tables.jobs, key)
-        return found
+        job: Job | None = self.tx.get(Tables.jobs, key)
+        return job
 
     def alloc(self, alloc_id: str) -> Allocation | None:
         """An allocation."""
-        found: Allocation | None = self.tx.get(Tables.allocs, alloc_id)
-        return found
+        alloc: Allocation | None = self.tx.get(Tables.allocs, alloc_id)
+        return alloc
 
     def evaluation(self, eval_id: str) -> Evaluation | None:
         """An evaluation."""
-        found: Evaluation | None = self.tx.get(Tables.evals, eval_id)
-        return found
+        evaluation: Evaluation | None = self.tx.get(Tables.evals, eval_id)
+        return evaluation
 
     def deployment(self, deployment_id: str) -> Deployment | None:
         """A deployment."""
-        found: Deployment | None = self.tx.get(Tables.deployments, deployment_id)
-        return found
+        deployment: Deployment | None = self.tx.get(Tables.deployments, deployment_id)
+        return deployment
 
     def quota_of(self, namespace: str) -> QuotaSpec | None:
         """The quota of a namespace."""
@@ -86,7 +86,7 @@ class Edit:
         if before is not None:
             assert before.modify_index <= after.modify_index, (after.id, before.modify_index, "an index goes back (A5)")
             assert key == (before.namespace, before.job_id), (after.id, key, "an allocation keeps its job")
-        self._touched[key] = None
+        self._changed_jobs[key] = None
         if before is None or before.client_status != after.client_status or before.job is not after.job:
             if before is not None:
                 is_changed = before.client_status != after.client_status
@@ -106,7 +106,7 @@ class Edit:
             first = group[0]
             assert not is_client_terminal(first), (first.id, "a placement has not ended yet")
             key = (first.namespace, first.job_id)
-            self._touched[key] = None
+            self._changed_jobs[key] = None
             self.summaries.count(key, first, len(group))
             if first.deployment_id:
                 self._progress.note_placed(group)
@@ -117,7 +117,7 @@ class Edit:
         self.tx.delete(Tables.allocs, alloc.id)
         self.drop_services("alloc", alloc.id)
         key = (alloc.namespace, alloc.job_id)
-        self._touched[key] = None
+        self._changed_jobs[key] = None
         self.summaries.count(key, alloc, -1)
 
     def drop_services(self, column: str, value: str) -> None:
@@ -130,7 +130,7 @@ class Edit:
         assert evaluation.modify_index == self.index, (evaluation.id, evaluation.modify_index, self.index)
         self.tx.put(Tables.evals, evaluation.id, evaluation)
         key = (evaluation.namespace, evaluation.job_id)
-        self._touched[key] = None
+        self._changed_jobs[key] = None
         if evaluation.queued_allocations:
             self.summaries.note_queued(key, evaluation.queued_allocations)
 
@@ -139,27 +139,27 @@ class Edit:
         assert self.evaluation(evaluation.id) is evaluation, (evaluation.id, "only a stored evaluation is deleted")
         self.tx.delete(Tables.evals, evaluation.id)
         key = (evaluation.namespace, evaluation.job_id)
-        self._touched[key] = None
+        self._changed_jobs[key] = None
         self._without_evals.add(key)
 
     def put_deployment(self, deployment: Deployment) -> None:
         """Store a deployment."""
         assert deployment.modify_index == self.index, (deployment.id, deployment.modify_index, self.index)
         self.tx.put(Tables.deployments, deployment.id, deployment)
-        self._touched[(deployment.namespace, deployment.job_id)] = None
+        self._changed_jobs[(deployment.namespace, deployment.job_id)] = None
 
     def delete_deployment(self, deployment: Deployment) -> None:
         """Delete a deployment."""
         assert not is_deployment_active(deployment), (deployment.id, "its allocations would count in nothing")
         self.tx.delete(Tables.deployments, deployment.id)
-        self._touched[(deployment.namespace, deployment.job_id)] = None
+        self._changed_jobs[(deployment.namespace, deployment.job_id)] = None
 
     def put_job(self, job: Job) -> None:
         """Store the current job, also among its versions as the same object."""
         assert job.modify_index == self.index, (job.key, job.modify_index, self.index)
         self.tx.put(Tables.jobs, job.key, job)
         self.tx.put(Tables.job_versions, (job.namespace, job.id, job.version), job)
-        self._touched[job.key] = None
+        self._changed_jobs[job.key] = None
 
     # The end of a command.
 
@@ -176,7 +176,7 @@ class Edit:
         if self._ended and self.counts_usage and self.rules_version >= ACCOUNTING_RULES:
             self._record_ends()
         # Statuses come last: they follow from the allocations, evaluations and deployments as they are now.
-        for key in self._touched:
+        for key in self._changed_jobs:
             self._write_status(key)
         return self.tx.commit(self.rules_version), self.tx.changes
 
@@ -220,5 +220,7 @@ class Edit:
         return status.JOB_PENDING
 
     def _has_active_deployment(self, key: JobKey) -> bool:
-        deployments = (self.deployment(found) for found in self.tx.keys_where(Tables.deployments, "job", key))
+        deployments = (
+            self.deployment(deployment_id) for deployment_id in self.tx.keys_where(Tables.deployments, "job", key)
+        )
         return any(deployment is not None and is_deployment_active(deployment) for deployment in deployments)

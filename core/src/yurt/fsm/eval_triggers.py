@@ -109,8 +109,8 @@ def evals_for_node(state: Snapshot, node: Node, mint: Mint, *, trigger: Trigger)
 
 def system_jobs(state: Snapshot) -> tuple[Job, ...]:
     """Jobs that run on every feasible node, except stopped ones and templates."""
-    found = state.jobs.where("system", "system")
-    return tuple(job for job in found if not job.stop and not job.is_template)
+    jobs = state.jobs.where("system", "system")
+    return tuple(job for job in jobs if not job.stop and not job.is_template)
 
 
 def transition_needs_evals(before: str, after: str) -> bool:

@@ -51,19 +51,19 @@ def put_evaluations(edit: Edit, evaluations: Iterable[Evaluation | None]) -> Rej
     return None
 
 
-def evaluation_for(job: Job, asked: Evaluation | None) -> Evaluation | None:
+def evaluation_for(job: Job, requested: Evaluation | None) -> Evaluation | None:
     """The evaluation requested by a command, with its job's type and, if it has none, the job's priority."""
-    if asked is None:
+    if requested is None:
         return None
-    return replace(asked, type=eval_type(job), priority=asked.priority or job.priority)
+    return replace(requested, type=eval_type(job), priority=requested.priority or job.priority)
 
 
-def put_job_evaluation(edit: Edit, key: JobKey, asked: Evaluation | None) -> Rejected | None:
+def put_job_evaluation(edit: Edit, key: JobKey, requested: Evaluation | None) -> Rejected | None:
     """Store the requested evaluation of a job in its present version; templates have none."""
     job = edit.job(key)
     if job is None or job.is_template:
         return None
-    return put_evaluations(edit, (evaluation_for(job, asked),))
+    return put_evaluations(edit, (evaluation_for(job, requested),))
 
 
 def _put_evaluation(edit: Edit, evaluation: Evaluation) -> None:

@@ -152,7 +152,7 @@ def withdrawn_volume(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
     return ""
 
 
-def taken_by_writer(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
+def writer_conflict(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
     """The reason why the group cannot write to a single-writer volume; "" when it can."""
     writing = [request for request in host_requests(group) if not request.read_only]
     for placement in plan.placements if writing else ():

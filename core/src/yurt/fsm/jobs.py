@@ -254,11 +254,11 @@ def _delete(edit: Edit, job: Job) -> None:
 def prune_versions(edit: Edit, key: JobKey, *, keep: int) -> None:
     """Delete all but the newest untagged versions and the newest stable one."""
     untagged = sorted((job for job in _versions(edit, key) if job.version_tag is None), key=lambda job: -job.version)
-    kept, dropped = untagged[:keep], untagged[keep:]
+    retained, dropped = untagged[:keep], untagged[keep:]
     stable = next((job for job in untagged if job.stable), None)
-    if stable in dropped and len(kept) > 1:
+    if stable in dropped and len(retained) > 1:
         dropped.remove(stable)
-        dropped.append(kept[-1])
+        dropped.append(retained[-1])
     current = edit.job(key)
     assert current is None or all(job.version != current.version for job in dropped), (key, "the current one stays")
     for job in dropped:

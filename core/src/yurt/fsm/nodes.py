@@ -78,11 +78,11 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     existing: Node | None = edit.tx.get(Tables.nodes, node.id)
     if existing is not None and existing.secret_id and existing.secret_id != node.secret_id:
         return denied(WRONG_SECRET)
-    kept = _kept(existing) if existing is not None else _fresh(edit.index)
+    preserved = _preserved_fields(existing) if existing is not None else _new_fields(edit.index)
     was_marked = existing.device_marks if existing is not None else {}
     message = _registration_message(existing, node)
     event = (NodeEvent(message=message, subsystem="Cluster", timestamp=node.status_updated_at * NANOSECONDS),)
-    registered = replace(node, **kept, computed_class=computed_class(node), modify_index=edit.index)
+    registered = replace(node, **preserved, computed_class=computed_class(node), modify_index=edit.index)
     registered = with_marks(replace(registered, device_marks=pending_marks(was_marked, node)))
     registered = with_events(registered, command.events or (event if message else ()), index=edit.index)
     assert existing is None or registered.drain_strategy is existing.drain_strategy, "a client does not end its drain"
@@ -99,7 +99,7 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     return _evaluate_jobs(edit, registered, command, needed=needed)
 
 
-def _fresh(index: int) -> dict[str, object]:
+def _new_fields(index: int) -> dict[str, object]:
     return {
         "create_index": index,
         "events": (),
@@ -108,7 +108,7 @@ def _fresh(index: int) -> dict[str, object]:
     }
 
 
-def _kept(existing: Node) -> dict[str, object]:
+def _preserved_fields(existing: Node) -> dict[str, object]:
     return {
         "create_index": existing.create_index,
         "status": existing.status,
@@ -132,18 +132,18 @@ def _registration_message(existing: Node | None, node: Node) -> str:
 
 def with_status(node: Node, now: NodeStatus, *, index: int) -> Node:
     """A copy with a status and the resulting heartbeat index."""
-    missed = node.last_missed_heartbeat_index
+    missed_index = node.last_missed_heartbeat_index
     match now:
         case "ready":
-            missed = 0
+            missed_index = 0
         case "down" | "disconnected":
             # The first of these times counts: a node that is down after it was disconnected was missed then already.
-            missed = missed if node.status in status.NODE_UNRESPONSIVE else index
+            missed_index = missed_index if node.status in status.NODE_UNRESPONSIVE else index
         case "initializing":
             pass
         case _:
             assert_never(now)
-    return replace(node, status=now, last_missed_heartbeat_index=missed, modify_index=index)
+    return replace(node, status=now, last_missed_heartbeat_index=missed_index, modify_index=index)
 
 
 def with_events(node: Node, events: Iterable[NodeEvent | None], *, index: int) -> Node:
@@ -236,8 +236,8 @@ def _is_too_early(edit: Edit, node: Node, command: SetNodeDrain) -> bool:
     if command.strategy is not None or node.drain_strategy is None or not is_end:
         return False
     spec = node.drain_strategy.drain_spec
-    found = (edit.alloc(alloc_id) for alloc_id in edit.tx.keys_where(Tables.allocs, "node", node.id))
-    return any(alloc is not None and holds_up_drain(alloc, spec) for alloc in found)
+    allocs = (edit.alloc(alloc_id) for alloc_id in edit.tx.keys_where(Tables.allocs, "node", node.id))
+    return any(alloc is not None and holds_up_drain(alloc, spec) for alloc in allocs)
 
 
 def _add_events(edit: Edit, command: AddNodeEvents) -> Rejected | None:

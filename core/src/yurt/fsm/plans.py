@@ -14,7 +14,7 @@ from typing import Final
 
 from yurt.fsm.bookkeeping.summary_changes import SUMMARY_FIELDS
 from yurt.fsm.edit import Edit
-from yurt.fsm.host_volumes import claim_volumes, taken_by_writer, withdrawn_volume
+from yurt.fsm.host_volumes import claim_volumes, withdrawn_volume, writer_conflict
 from yurt.fsm.jobs import update_deployment
 from yurt.fsm.reject import conflict, invalid, stale
 from yurt.sdk.errors import Invalid
@@ -140,14 +140,14 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
             withdrawn = withdrawn_volume(edit, plan, job, task_group)
             if withdrawn:
                 return stale(withdrawn)
-            taken = _claimed(edit, plan, job, task_group) or taken_by_writer(edit, plan, job, task_group)
-            if taken:
-                return conflict(taken)
+            conflict_text = _claimed(edit, plan, job, task_group) or writer_conflict(edit, plan, job, task_group)
+            if conflict_text:
+                return conflict(conflict_text)
     node_ids = {placement.node_id for placement in plan.placements}
     present = edit.tx.present(Tables.nodes, node_ids)
-    gone = node_ids.difference(present)
-    if gone:
-        return conflict(f'node "{min(gone)}" does not exist')
+    missing = node_ids.difference(present)
+    if missing:
+        return conflict(f'node "{min(missing)}" does not exist')
     stops = (*plan.stops, *plan.preemptions)
     if not DESIRED.issuperset([stop.desired_status for stop in stops]):
         return invalid("the plan asks for an unknown desired status")
@@ -204,8 +204,8 @@ def _claimed(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
 
 
 def _version(edit: Edit, plan: Plan, version: int) -> Job | None:
-    found: Job | None = edit.tx.get(Tables.job_versions, (plan.namespace, plan.job_id, version))
-    return found
+    job: Job | None = edit.tx.get(Tables.job_versions, (plan.namespace, plan.job_id, version))
+    return job
 
 
 def _put_deployments(edit: Edit, plan: Plan) -> None:
@@ -241,13 +241,13 @@ def _placed(edit: Edit, plan: Plan, jobs: dict[int, Job | None]) -> list[Allocat
         create_time=plan.now,
         modify_time=plan.now,
     )
-    found: list[Allocation] = []
+    allocs: list[Allocation] = []
     for placement in plan.placements:
         if shared is None or (placement.resources is not shared and placement.resources != shared):
             shared = placement.resources
         node = node_of(placement.node_id)
         health = placement.deployment_status
-        found.append(
+        allocs.append(
             replace(
                 pattern,
                 id=placement.id,
@@ -265,7 +265,7 @@ def _placed(edit: Edit, plan: Plan, jobs: dict[int, Job | None]) -> list[Allocat
                 preempted_allocations=placement.preempted_allocations,
             )
         )
-    return found
+    return allocs
 
 
 def _link(edit: Edit, placement: Placement) -> None:

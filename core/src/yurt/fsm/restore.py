@@ -108,14 +108,14 @@ def _replace(edit: Edit, restored: Snapshot) -> None:
         table = edit.tx.base.table(name)
         rows = schema.empty() if schema.on_restore is OnRestore.CLEAR else restored.table(name)
         is_merged, is_token = schema.on_restore is OnRestore.MERGE, name == Tables.acl_tokens.name
-        left_out = revoked if is_token else frozenset()
+        excluded = revoked if is_token else frozenset()
         for key in () if is_merged else _ordered(table.keys()):
             if key not in rows:
                 edit.tx.delete(schema, key)
         for key in _ordered(rows.keys()):
             row = rows[key]
             # Earlier rights of a changed token, and a replaced secret, do not come back (ADR 0022).
-            if key in left_out or ((is_merged or is_token) and key in table):
+            if key in excluded or ((is_merged or is_token) and key in table):
                 continue
             if restored.index > edit.index:
                 row = _bounded(row, edit.index, jobs)

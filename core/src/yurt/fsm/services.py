@@ -56,7 +56,7 @@ def _deregister(edit: Edit, command: DeregisterServices) -> Rejected | None:
     existing: list[ServiceRegistration | None] = [
         edit.tx.get(Tables.services, service_id) for service_id in command.ids
     ]
-    matching = [service for service in existing if service is not None and _is_meant(service, command)]
+    matching = [service for service in existing if service is not None and _is_selected(service, command)]
     if command.name and not matching:
         return not_found("service registration not found")
     for service in matching:
@@ -64,7 +64,7 @@ def _deregister(edit: Edit, command: DeregisterServices) -> Rejected | None:
     return None
 
 
-def _is_meant(service: ServiceRegistration, command: DeregisterServices) -> bool:
+def _is_selected(service: ServiceRegistration, command: DeregisterServices) -> bool:
     if command.node_id and service.node_id != command.node_id:
         return False
     return not command.name or (service.namespace, service.service_name) == (command.namespace, command.name)

@@ -56,8 +56,8 @@ def apply_variable(edit: Edit, command: VariableCommand) -> Rejected | None:
 
 
 def _stored(edit: Edit, key: tuple[str, str]) -> EncryptedVariable | None:
-    found: EncryptedVariable | None = edit.tx.get(Tables.variables, key)
-    return found
+    row: EncryptedVariable | None = edit.tx.get(Tables.variables, key)
+    return row
 
 
 def _write(edit: Edit, variable: EncryptedVariable, existing: EncryptedVariable | None, now: UnixNano) -> None:

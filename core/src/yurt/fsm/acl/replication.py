@@ -24,8 +24,8 @@ from yurt.structs.commands.acl import (
 )
 
 REVOKED = "it was revoked here"
-ACCESSOR_TAKEN = "a local token has its accessor id"
-SECRET_TAKEN = "another token has its secret"
+ACCESSOR_CONFLICT = "a local token has its accessor id"
+SECRET_CONFLICT = "another token has its secret"
 
 
 def replicate_roles(edit: Edit, command: ReplicateACLRoles) -> Rejected | None:
@@ -88,8 +88,8 @@ def _refusal(token: ACLToken, existing: ACLToken | None, revoked_at: int | None,
     if revoked_at is not None and revoked_at in (0, token.create_time):
         return REVOKED
     if existing is not None and not existing.is_global:
-        return ACCESSOR_TAKEN
-    return SECRET_TAKEN if any(each != token.accessor_id for each in owners) else ""
+        return ACCESSOR_CONFLICT
+    return SECRET_CONFLICT if any(each != token.accessor_id for each in owners) else ""
 
 
 def _put(edit: Edit, table: AnyTable, key: str, row: Value) -> None:

@@ -38,8 +38,8 @@ def bootstrap(edit: Edit, command: BootstrapACL) -> Rejected | None:
     if existing is not None and command.reset_index is None:
         return conflict(f"ACL bootstrap already done (reset index: {existing.modify_index})")
     if existing is not None and command.reset_index != existing.modify_index:
-        found = existing.modify_index
-        return invalid(f"Invalid bootstrap reset index (specified {command.reset_index}, reset index: {found})")
+        reset_index = existing.modify_index
+        return invalid(f"Invalid bootstrap reset index (specified {command.reset_index}, reset index: {reset_index})")
     if command.token.type != MANAGEMENT:
         return invalid("the first token is a management token")
     refused = _put_new(edit, command.token)
@@ -150,8 +150,8 @@ def without_revoked(restored: Snapshot, present: Snapshot) -> frozenset[str]:
 def _put_new(edit: Edit, token: ACLToken) -> Rejected | None:
     if not token.accessor_id or not token.secret_hash:
         return invalid("a token has an accessor id and a secret")
-    is_known = edit.tx.count_where(Tables.acl_tokens, "secret", token.secret_hash) > 0
-    if is_known or edit.tx.get(Tables.acl_tokens, token.accessor_id) is not None:
+    is_duplicate = edit.tx.count_where(Tables.acl_tokens, "secret", token.secret_hash) > 0
+    if is_duplicate or edit.tx.get(Tables.acl_tokens, token.accessor_id) is not None:
         return conflict("a token with this accessor id or secret exists")
     refused = _missing_role(edit, token.roles)
     if refused is not None:

@@ -113,14 +113,14 @@ def _disabled(mark: DeviceMark) -> str:
 def changed_by_operator(node: Node, command: SetDeviceEligibility, *, index: int, now: int) -> Node | Rejected:
     """The node after an operator disabled or enabled a device, or the reason why that is impossible."""
     devices = dict(devices_of(node))
-    found = [key for key, each in devices.items() if command.device in (key, each.id)]
-    if not found and command.device in node.device_marks:
-        found = [command.device]
-    if len(found) > 1:
-        return invalid(f'"{command.device[:128]}" is the id of several devices: name one of {", ".join(found)}')
-    if not found or not (found[0] in devices or command.is_eligible):
+    keys = [key for key, each in devices.items() if command.device in (key, each.id)]
+    if not keys and command.device in node.device_marks:
+        keys = [command.device]
+    if len(keys) > 1:
+        return invalid(f'"{command.device[:128]}" is the id of several devices: name one of {", ".join(keys)}')
+    if not keys or not (keys[0] in devices or command.is_eligible):
         return not_found(f'node "{node.id}" has no device "{command.device[:128]}"')
-    (key,) = found
+    (key,) = keys
     mark = node.device_marks.get(key, DeviceMark())
     if (changed := _changed_meanwhile(key, mark, command)) is not None:
         return changed
@@ -178,10 +178,10 @@ def _unmarked(node: Node, key: str, *, index: int, now: int) -> Node:
 
 def _marked(node: Node, marks: Mapping[str, DeviceMark], texts: Iterable[str], *, index: int, now: int) -> Node:
     """The node with marks and events; a mark without content is removed."""
-    kept = {key: mark for key, mark in {**node.device_marks, **marks}.items() if mark.kind or mark.failed_jobs}
+    nonempty = {key: mark for key, mark in {**node.device_marks, **marks}.items() if mark.kind or mark.failed_jobs}
     events = tuple(NodeEvent(message=text, subsystem="Device", timestamp=now, create_index=index) for text in texts)
     return with_marks(
-        replace(node, device_marks=kept, events=(*node.events, *events)[-EVENTS_MAX:], modify_index=index)
+        replace(node, device_marks=nonempty, events=(*node.events, *events)[-EVENTS_MAX:], modify_index=index)
     )
 
 

@@ -47,28 +47,28 @@ def apply_idle(edit: Edit, command: AnnounceIdleEnd | EndIdleAllocs | KeepAlloc)
 
 
 def _announce(edit: Edit, command: AnnounceIdleEnd) -> Rejected | None:
-    found = _idle_allocs(edit, command.reports, now=command.now if command.ends_at else None)
-    if isinstance(found, Rejected):
-        return found
+    idle_allocs = _idle_allocs(edit, command.reports, now=command.now if command.ends_at else None)
+    if isinstance(idle_allocs, Rejected):
+        return idle_allocs
     is_announced = command.ends_at > 0
     reason, waiting = (command.reason, command.waiting_eval) if is_announced else ("", "")
-    for alloc, idle in found:
+    for alloc, idle in idle_allocs:
         changed = replace(idle, ends_at=command.ends_at, reason=reason, waiting_eval=waiting)
         _put(edit, alloc, changed, now=command.now)
     return None
 
 
 def _end(edit: Edit, command: EndIdleAllocs) -> Rejected | None:
-    found = _idle_allocs(edit, command.reports, now=command.now)
-    if isinstance(found, Rejected):
-        return found
-    first = found[0][0]
+    idle_allocs = _idle_allocs(edit, command.reports, now=command.now)
+    if isinstance(idle_allocs, Rejected):
+        return idle_allocs
+    first = idle_allocs[0][0]
     policy = idle_policy_of(first)
     if policy is None or policy.action != command.action or policy.action == NOTIFY:
         return conflict(f"the policy on idle devices of job {first.job_id} is another one by now")
-    if not all(0 < idle.ends_at <= command.now for _, idle in found):
+    if not all(0 < idle.ends_at <= command.now for _, idle in idle_allocs):
         return conflict(f"the end of allocation {first.id} is not due")
-    if (unfit := _unfit(edit, policy, found)) is not None:
+    if (unfit := _unfit(edit, policy, idle_allocs)) is not None:
         return unfit
     if policy.when == CONTENDED:
         if not _waits(edit, command.waiting_eval):
@@ -77,17 +77,17 @@ def _end(edit: Edit, command: EndIdleAllocs) -> Rejected | None:
             return conflict(f"allocation {other} is ending for the same job")
     assert first.job is not None, first.id
     if command.action == SHRINK or (command.action == STOP and first.job.type != status.JOB_BATCH):
-        return _reduce(edit, command, found)
-    for alloc, idle in found:
+        return _reduce(edit, command, idle_allocs)
+    for alloc, idle in idle_allocs:
         ended = replace(idle, action=command.action, waiting_eval=command.waiting_eval)
         _put(edit, alloc, ended, now=command.now, desired=(status.DESIRED_EVICT, command.reason))
     return None
 
 
-def _unfit(edit: Edit, policy: IdlePolicy, found: list[tuple[Allocation, IdleState]]) -> Rejected | None:
+def _unfit(edit: Edit, policy: IdlePolicy, idle_allocs: list[tuple[Allocation, IdleState]]) -> Rejected | None:
     """The rejection of an end if an allocation does not run, is not idle for its window, or its node is out of
     contact."""
-    for alloc, idle in found:
+    for alloc, idle in idle_allocs:
         node = edit.tx.get(Tables.nodes, alloc.node_id)
         if node is None or node.status in status.NODE_UNRESPONSIVE:
             return conflict(f"the node of allocation {alloc.id} is out of contact")
@@ -114,9 +114,9 @@ def _ending_for(edit: Edit, eval_id: str) -> str:
     return ""
 
 
-def _reduce(edit: Edit, command: EndIdleAllocs, found: list[tuple[Allocation, IdleState]]) -> Rejected | None:
+def _reduce(edit: Edit, command: EndIdleAllocs, idle_allocs: list[tuple[Allocation, IdleState]]) -> Rejected | None:
     """Stop allocations and lower the count of their group by their number, so that they are not replaced."""
-    first = found[0][0]
+    first = idle_allocs[0][0]
     key = first.namespace, first.job_id
     job = edit.job(key)
     group = job.group(first.task_group) if job is not None else None
@@ -124,14 +124,14 @@ def _reduce(edit: Edit, command: EndIdleAllocs, found: list[tuple[Allocation, Id
         return conflict(f"job {first.job_id} has changed")
     # A gang may run with fewer members than its count, which is the number that it may grow to.
     live = _live_count(edit, first) if command.action == SHRINK else group.count
-    count, least = min(group.count, live) - len(found), least_of(group, command.action)
+    count, least = min(group.count, live) - len(idle_allocs), least_of(group, command.action)
     if count < least:
         return conflict(f"group {group.name} cannot shrink below {least}")
     latest = edit.tx.base.latest_deployment(*key)
     if latest is not None and is_deployment_active(latest):
         return conflict(f"job {first.job_id} has an active deployment")
     assert count < group.count, (key, count, "the count falls by the ended allocations, so that none is replaced")
-    for alloc, idle in found:
+    for alloc, idle in idle_allocs:
         ended = replace(idle, action=command.action, waiting_eval=command.waiting_eval)
         _put(edit, alloc, ended, now=command.now, desired=(status.DESIRED_STOP, command.reason))
     rejected = store_job(edit, replace(_with_count(job, group, count), submit_time=command.now))
@@ -174,10 +174,12 @@ def _keep(edit: Edit, command: KeepAlloc) -> Rejected | None:
         )
     if until <= idle.kept_until and not is_counted:
         return conflict(f"allocation {alloc.id} is kept longer than that already")
-    kept = replace(idle, kept_until=until, keeps=idle.keeps + (1 if is_counted else 0), ends_at=UnixNano(0), reason="")
-    spared = idle.spared_by_keep + (command.rules_version >= RECLAIM_RULES and idle.ends_at > 0)
-    kept = replace(kept, waiting_eval="", kept_free=not is_counted, spared_by_keep=spared)
-    _put(edit, alloc, kept, now=command.now)
+    extended = replace(
+        idle, kept_until=until, keeps=idle.keeps + (1 if is_counted else 0), ends_at=UnixNano(0), reason=""
+    )
+    spared_count = idle.spared_by_keep + (command.rules_version >= RECLAIM_RULES and idle.ends_at > 0)
+    extended = replace(extended, waiting_eval="", kept_free=not is_counted, spared_by_keep=spared_count)
+    _put(edit, alloc, extended, now=command.now)
     return None
 
 
@@ -213,7 +215,7 @@ def _idle_allocs(
 ) -> list[tuple[Allocation, IdleState]] | Rejected:
     """The allocations of a command, or its rejection if one is not idle as reported; without `now`, kept ones are
     accepted."""
-    found: list[tuple[Allocation, IdleState]] = []
+    idle_allocs: list[tuple[Allocation, IdleState]] = []
     for alloc_id, index in sorted(reports.items()):
         alloc = edit.alloc(alloc_id)
         if alloc is None:
@@ -226,11 +228,11 @@ def _idle_allocs(
         policy = idle_policy_of(alloc)
         if now is not None and policy is not None and is_kept(idle, policy, now):
             return conflict(f"allocation {alloc_id} is kept")
-        found.append((alloc, idle))
-    if not found:
+        idle_allocs.append((alloc, idle))
+    if not idle_allocs:
         return invalid("no allocation is named")
-    first = found[0][0]
-    groups = {(alloc.namespace, alloc.job_id, alloc.task_group) for alloc, _ in found}
+    first = idle_allocs[0][0]
+    groups = {(alloc.namespace, alloc.job_id, alloc.task_group) for alloc, _ in idle_allocs}
     if len(groups) > 1:
         return invalid("the allocations are of several groups")
     policy = idle_policy_of(first)
@@ -238,13 +240,13 @@ def _idle_allocs(
     is_whole = now is not None and policy is not None and policy.action != SHRINK
     if is_whole and (missing := _missing_member(edit, first, reports)):
         return conflict(f"allocation {missing} of the same gang is not idle")
-    return found
+    return idle_allocs
 
 
 def _live_count(edit: Edit, first: Allocation) -> int:
     """The number of allocations of the group that run or are to run."""
-    found = map(edit.alloc, edit.tx.keys_where(Tables.allocs, "live", (first.namespace, first.job_id)))
-    return sum(1 for alloc in found if alloc is not None and alloc.task_group == first.task_group)
+    allocs = map(edit.alloc, edit.tx.keys_where(Tables.allocs, "live", (first.namespace, first.job_id)))
+    return sum(1 for alloc in allocs if alloc is not None and alloc.task_group == first.task_group)
 
 
 def _missing_member(edit: Edit, first: Allocation, reports: Mapping[str, int]) -> str:

@@ -108,8 +108,8 @@ def _reset(tx: Transaction, pool: str, queue: FairShareQueue | None, *, index: i
     }
     for key in sorted({*existing, *((pool, tenant) for tenant in rates)}):
         row = existing.get(key)
-        is_kept = queue is not None and len(key[1]) == (2 if queue.metadata_key else 1)
-        if queue is None or not is_kept:
+        is_current = queue is not None and len(key[1]) == (2 if queue.metadata_key else 1)
+        if queue is None or not is_current:
             tx.delete(Tables.queue_usages, key)
             continue
         usage = no_usage(len(NOTHING), now=now)
