@@ -121,7 +121,7 @@ class Simulation:
                 now,
                 used=self.pool.gpus - self.pool.free,
                 free=self.pool.free,
-                held=self.pool.held,
+                used_by_tenant=self.pool.held,
                 waiting=self._waiting,
                 smallest=min(+self._sizes, default=0),
             )

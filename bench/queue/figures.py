@@ -50,7 +50,7 @@ def figures(load: Load, outcome: Outcome, private: Mapping[int, int]) -> Figures
         worst_rho=max(compared.by_tenant.values()),
         jain={name: outcome.tally.jain(hours) for name, hours in WINDOW_HOURS.items()},
         utilisation_percent=100 * outcome.tally.busy_s / total,
-        stranded_percent=100 * outcome.tally.idle_wanted_s / total,
+        stranded_percent=100 * outcome.tally.idle_unused_s / total,
         evictions=sum(outcome.evictions.values()),
         evictions_max=max(outcome.evictions.values(), default=0),
         lost_gpu_h=outcome.lost_gpu_s / 3600,

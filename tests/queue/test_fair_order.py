@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yurt.queue.amounts import NOTHING, WEIGHT_MAX, WEIGHT_ONE, Amounts
 from yurt.queue.fair_order import Delays, Shares, delays_of, fair_order
-from yurt.queue.job_queue import KEPT_MAX, Band, ChangeLog, JobQueue, place_in_leaf
+from yurt.queue.job_queue import CHANGES_MIN, Band, ChangeLog, JobQueue, place_in_leaf
 from yurt.queue.part_split import PartBasis, PartSplit
 from yurt.queue.turns import turn_of
 from yurt.queue.waiting_job import Path, Waiting
@@ -292,9 +292,9 @@ def test_new_parts_cost_one_pass_over_the_tenants() -> None:
 
 def test_a_follower_that_is_far_behind_looks_at_everything() -> None:
     log = ChangeLog()
-    for number in range(3 * KEPT_MAX):
+    for number in range(3 * CHANGES_MIN):
         log.note(str(number % 7))
     assert log.since(0) is None
     assert list(log.since(log.position) or ()) == []
     last = log.since(log.position - 3)
-    assert last is not None and sorted(last) == sorted(str(n % 7) for n in range(3 * KEPT_MAX - 3, 3 * KEPT_MAX))
+    assert last is not None and sorted(last) == sorted(str(n % 7) for n in range(3 * CHANGES_MIN - 3, 3 * CHANGES_MIN))

@@ -13,6 +13,6 @@ def test_a_job_lasts_no_longer_than_its_limit_on_a_private_share_and_in_the_slow
 
 def test_years_in_which_nobody_waits_cost_nothing() -> None:
     tally = ServiceTally(0)
-    tally.advance(10**6 * HOUR, used=2, free=2, held={"a": 2}, waiting={"a": 0}, smallest=0)
+    tally.advance(10**6 * HOUR, used=2, free=2, used_by_tenant={"a": 2}, waiting={"a": 0}, smallest=0)
     assert tally.busy_s == 2 * 10**6 * 3600
     assert len(tally._service) == 0

@@ -119,7 +119,7 @@ def test_a_job_without_gpus_takes_none() -> None:
 def test_a_waiting_job_without_gpus_strands_none() -> None:
     found = played(cluster(1), submitted(1, 0, 10, 2), submitted(2, 1, 5, 0)._replace(cpu=4000))
     assert starts(found) == {1: 0, 2: 10}
-    assert found.tally.idle_wanted_s == 0
+    assert found.tally.idle_unused_s == 0
 
 
 def test_what_services_keep_is_no_capacity() -> None:

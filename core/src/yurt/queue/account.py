@@ -76,10 +76,10 @@ def account_of(
     cards = min(used.card_ms * MILLI // used.wall_ms, booked or CARDS_MAX) if used.wall_ms else booked
     reason = lost_reason(alloc)
     end = ended_at(alloc) if is_client_terminal(alloc) else max(now, alloc.create_time)
-    lost = min(lost_work(alloc, end), _held(alloc, end)) if reason else 0
+    lost = min(lost_work(alloc, end), _run_time(alloc, end)) if reason else 0
     return AllocAccount(
         cards=cards,
-        card_ms=cards * _held(alloc, end) // NANOSECONDS,
+        card_ms=cards * _run_time(alloc, end) // NANOSECONDS,
         wait_ms=waited(alloc, evaluation),
         lost_ms=cards * lost // NANOSECONDS,
         lost_reason=reason if lost else "",
@@ -97,7 +97,7 @@ def _possible(reported: DeviceAccounting | None) -> DeviceAccounting:
     return reported if is_possible and len(reported.throttle_reasons) <= REASONS_MAX else DeviceAccounting()
 
 
-def _held(alloc: Allocation, end: int) -> int:
+def _run_time(alloc: Allocation, end: int) -> int:
     """Nanoseconds from the start of the first task; 0 when none has started."""
     starts = [state.started_at for state in alloc.task_states.values() if state.started_at]
     return max(0, end - max(min(starts), alloc.create_time)) if starts else 0
@@ -171,10 +171,10 @@ def added(one: UsageDay, other: UsageDay) -> UsageDay:
     for reason, amount in other.lost_ms.items():
         lost[reason] = lost.get(reason, 0) + amount
     largest = ("memory_peak_mb", "wait_max_ms")
-    kept = ("namespace", "day", "lost_ms", "create_index", "modify_index")
+    excluded = ("namespace", "day", "lost_ms", "create_index", "modify_index")
     sums = {
         name: (max if name in largest else int.__add__)(getattr(one, name), getattr(other, name))
         for name in UsageDay.__struct_fields__
-        if name not in kept
+        if name not in excluded
     }
     return replace(one, lost_ms=lost, **sums)

@@ -112,18 +112,18 @@ def decide(
     for job in order:
         if least is not None and not _any_capacity(least, profile.free[0]):
             break
-        asked, limit = vector(job), job.limit or rules.default_limit or NEVER
-        if profile.has_capacity(asked, limit):
-            profile.take(asked, profile.times[0], limit)
+        required, limit = vector(job), job.limit or rules.default_limit or NEVER
+        if profile.has_capacity(required, limit):
+            profile.take(required, profile.times[0], limit)
             starts.append(job)
             continue
         passed += 1
         if len(reservations) < rules.reservations:
             # None starts before those ahead of it: so what comes early, or starts early, moves none to a later time.
-            start = profile.earliest(asked, limit, since=last_start)
+            start = profile.earliest(required, limit, since=last_start)
             reservations.append(CapacityReservation(job, start))
             if start < NEVER:
-                profile.take(asked, start, limit)
+                profile.take(required, start, limit)
                 last_start = start
         if not rules.reservations or passed > rules.depth:
             break

@@ -80,9 +80,9 @@ def advanced(usage: DecayedUsage, now: int, half_life: int) -> DecayedUsage:
     if now <= usage.at:
         return usage
     usage = _near(usage, now, half_life)
-    grown = _primitive(usage, now, half_life) - _primitive(usage, usage.at, half_life)
-    assert grown >= 0, (usage.at, now, "usage never falls but by decay")
-    totals = tuple(total + rate * grown for total, rate in zip(usage.totals, usage.rates, strict=True))
+    growth = _primitive(usage, now, half_life) - _primitive(usage, usage.at, half_life)
+    assert growth >= 0, (usage.at, now, "usage never falls but by decay")
+    totals = tuple(total + rate * growth for total, rate in zip(usage.totals, usage.rates, strict=True))
     return usage._replace(at=now, totals=totals)
 
 

@@ -75,12 +75,12 @@ def delays_of(used: Mapping[Path, Amounts], delays: Delays, weights: Mapping[Pat
     accounts: dict[str, Amounts] = {}
     for path, amounts in used.items():
         accounts[path[0]] = accounts[path[0]].plus(amounts) if path[0] in accounts else amounts
-    found: dict[Path, int] = {}
+    by_path: dict[Path, int] = {}
     for path, amounts in used.items():
-        found[path[:1]] = delays.of(accounts[path[0]], weights.get(path[:1], WEIGHT_ONE))
+        by_path[path[:1]] = delays.of(accounts[path[0]], weights.get(path[:1], WEIGHT_ONE))
         if len(path) > 1:
-            found[path] = delays.of(amounts, weights.get(path, WEIGHT_ONE))
-    return found
+            by_path[path] = delays.of(amounts, weights.get(path, WEIGHT_ONE))
+    return by_path
 
 
 _splits: WeakKeyDictionary[Band, PartSplit] = WeakKeyDictionary()
@@ -119,17 +119,17 @@ class ActiveWeights:
 
     def total(self, line: JobQueue, shares: Shares) -> int:
         """The sum now."""
-        waiting, held = line.account_changes, shares.changes
-        came = waiting.since(self._positions[0])
-        changed = None if held is None or held is not self._log else held.since(self._positions[1])
-        if came is None or changed is None or shares.weights is not self._weights:
+        waiting_log, usage_log = line.account_changes, shares.changes
+        arrivals = waiting_log.since(self._positions[0])
+        changed = None if usage_log is None or usage_log is not self._log else usage_log.since(self._positions[1])
+        if arrivals is None or changed is None or shares.weights is not self._weights:
             self._active = {*line.accounts, *shares.usage}
             self._sum = sum(shares.weight((name,)) for name in self._active)
         else:
-            for name in (*came, *changed):
+            for name in (*arrivals, *changed):
                 self._follow(name, shares, is_active=name in line.accounts or name in shares.usage)
-        self._weights, self._log = shares.weights, held
-        self._positions = (waiting.position, 0 if held is None else held.position)
+        self._weights, self._log = shares.weights, usage_log
+        self._positions = (waiting_log.position, 0 if usage_log is None else usage_log.position)
         return self._sum
 
     def _follow(self, name: str, shares: Shares, *, is_active: bool) -> None:
@@ -149,32 +149,32 @@ class _Holdings:
     def __init__(self, shares: Shares, total: int) -> None:
         self.basis = PartBasis(shares.capacity, shares.weights, total)
         self._usage = shares.usage
-        self._charged = {name: self._held(name).plus(amounts) for name, amounts in shares.in_flight.items()}
+        self._charged = {name: self._stored_usage(name).plus(amounts) for name, amounts in shares.in_flight.items()}
 
     def of(self, account: str) -> Amounts:
         """What an account holds."""
-        return self._charged.get(account) or self._held(account)
+        return self._charged.get(account) or self._stored_usage(account)
 
-    def _held(self, account: str) -> Amounts:
+    def _stored_usage(self, account: str) -> Amounts:
         return self._usage.get(account, NOTHING)
 
-    def has_part(self, account: str, asked: Amounts) -> bool:
+    def has_part(self, account: str, amounts: Amounts) -> bool:
         """Whether an account stays within its part of the pool with these amounts added."""
-        return self.basis.has_part(account, self.of(account), asked)
+        return self.basis.has_part(account, self.of(account), amounts)
 
-    def give(self, account: str, asked: Amounts) -> None:
+    def give(self, account: str, amounts: Amounts) -> None:
         """Count a job that the walk has reached as started."""
-        self._charged[account] = self.of(account).plus(asked)
+        self._charged[account] = self.of(account).plus(amounts)
 
 
 def _of_band(band: Band, delays: Mapping[Path, int], split: PartSplit, holdings: _Holdings) -> Iterator[Waiting]:
-    taken: dict[Path, int] = {}
+    next_by_path: dict[Path, int] = {}
 
     def next_job(path: Path) -> Waiting:
-        return band.leaves[path][taken.get(path, 0)]
+        return band.leaves[path][next_by_path.get(path, 0)]
 
     def following(path: Path) -> LeafHead | None:
-        taken[path] = number = taken.get(path, 0) + 1
+        next_by_path[path] = number = next_by_path.get(path, 0) + 1
         leaf = band.leaves[path]
         return head_of(leaf[number], delays) if number < len(leaf) else None
 

@@ -15,7 +15,7 @@ from yurt.queue.waiting_job import JobKey, Path, Waiting
 
 OWN_LEAF: Final = ""
 """The name of the leaf for jobs that belong to an account but to none of its users."""
-KEPT_MAX: Final = 4096
+CHANGES_MIN: Final = 4096
 """The number of changes that a `ChangeLog` keeps at least."""
 
 
@@ -32,8 +32,8 @@ class ChangeLog:
 
     def note(self, key: str) -> None:
         """Record a change of a key."""
-        if len(self._keys) >= 2 * KEPT_MAX:
-            del self._keys[:KEPT_MAX]
+        if len(self._keys) >= 2 * CHANGES_MIN:
+            del self._keys[:CHANGES_MIN]
         self._keys.append(key)
         self.position += 1
 
@@ -104,9 +104,9 @@ class Band:
         """The head of a leaf; None for one without jobs."""
         return self._head_of.get(path)
 
-    def follow(self, known: Collection[Path]) -> None:
+    def follow(self, paths: Collection[Path]) -> None:
         """Collect changed leaves from now on, for a follower that knows the heads of these: they may change later."""
-        self.changed, self._followed = set(), known
+        self.changed, self._followed = set(), paths
 
     def delay_changed(self, path: Path) -> None:
         """Sort the leaves of a tenant again after its delay changed: one leaf, or all leaves of an account."""
@@ -214,9 +214,9 @@ class JobQueue:
         if job.boost_at:
             del self._boosts[bisect_left(self._boosts, (job.boost_at, job.create_index, key))]
         del self._arrivals[bisect_left(self._arrivals, (job.create_index, key))]
-        left = self._accounts[job.tenant[0]] - 1
-        if left:
-            self._accounts[job.tenant[0]] = left
+        remaining = self._accounts[job.tenant[0]] - 1
+        if remaining:
+            self._accounts[job.tenant[0]] = remaining
         else:
             del self._accounts[job.tenant[0]]
             self.account_changes.note(job.tenant[0])

@@ -33,22 +33,22 @@ class PartBasis(NamedTuple):
     total: int
     """The sum of the weights of all accounts that hold something or wait."""
 
-    def has_part(self, account: str, held: Amounts, asked: Amounts) -> bool:
+    def has_part(self, account: str, usage: Amounts, added: Amounts) -> bool:
         """Whether an account that holds these amounts stays within its part of the pool with more."""
         weight = self.weights.get((account,), WEIGHT_ONE)
         assert weight > 0, (account, weight)
         return all(
             not more or (own + more) * self.total <= whole * weight
-            for own, more, whole in zip(held, asked, self.capacity, strict=True)
+            for own, more, whole in zip(usage, added, self.capacity, strict=True)
         )
 
-    def total_max(self, account: str, held: Amounts, asked: Amounts) -> int:
+    def total_max(self, account: str, usage: Amounts, added: Amounts) -> int:
         """The largest sum of weights with which `has_part` holds."""
         weight = self.weights.get((account,), WEIGHT_ONE)
         return min(
             (
                 whole * weight // (own + more)
-                for own, more, whole in zip(held, asked, self.capacity, strict=True)
+                for own, more, whole in zip(usage, added, self.capacity, strict=True)
                 if more
             ),
             default=NO_BOUND,
@@ -66,7 +66,7 @@ class PartSplit:
         self.within: list[LeafHead] = []
         self.beyond: list[LeafHead] = []
         self._basis: PartBasis | None = None
-        self._held: dict[str, Amounts | None] | None = None
+        self._last_usage: dict[str, Amounts | None] | None = None
         """What each account held at the last update; by identity, since amounts are never changed in place. None where
         a log says what changed."""
         self._log: ChangeLog | None = None
@@ -76,41 +76,43 @@ class PartSplit:
         """The largest sum of weights with which each head stays within its part; None before the sum alone changes."""
         self._by_bound: list[tuple[int, Path]] = []
 
-    def update(self, band: Band, basis: PartBasis, held: Mapping[str, Amounts], log: ChangeLog | None = None) -> None:
+    def update(self, band: Band, basis: PartBasis, usage: Mapping[str, Amounts], log: ChangeLog | None = None) -> None:
         """Take what has changed since the last update: heads, holdings, or the parts of all.
 
         `log` has the accounts whose holdings change, where the caller keeps one.
         """
         changed = band.changed
-        accounts = None if changed is None else self._changed_accounts(band, held, log)
+        accounts = None if changed is None else self._changed_accounts(band, usage, log)
         self._log, self._position = log, 0 if log is None else log.position
         if changed is None or accounts is None or not basis.has_same_parts(self._basis):
             self._basis = basis
-            self._split_all(band, basis, held)
+            self._split_all(band, basis, usage)
             return
         assert self._basis is not None
         before, self._basis = self._basis.total, basis
         paths = {*changed, *(path for name in accounts for path in band.leaves_of(name))}
         changed.clear()
         for path in paths:
-            self._place(band, path, basis, held)
+            self._place(band, path, basis, usage)
         if before != basis.total:
-            self._move_between(band, before, basis, held)
+            self._move_between(band, before, basis, usage)
 
-    def _changed_accounts(self, band: Band, held: Mapping[str, Amounts], log: ChangeLog | None) -> Iterable[str] | None:
+    def _changed_accounts(
+        self, band: Band, usage: Mapping[str, Amounts], log: ChangeLog | None
+    ) -> Iterable[str] | None:
         """The accounts that hold something else than at the last update; None where that is unknown."""
         if log is not None:
             return log.since(self._position) if log is self._log else None
-        if self._held is None:
+        if self._last_usage is None:
             return None
-        now, before = held.get, self._held.get
+        now, before = usage.get, self._last_usage.get
         accounts = [name for name in band.accounts if now(name) is not before(name)]
-        self._held.update((name, now(name)) for name in accounts)
+        self._last_usage.update((name, now(name)) for name in accounts)
         return accounts
 
-    def _split_all(self, band: Band, basis: PartBasis, held: Mapping[str, Amounts]) -> None:
+    def _split_all(self, band: Band, basis: PartBasis, usage: Mapping[str, Amounts]) -> None:
         """Split all heads in one pass over their sorted list: moving each would sort it in again."""
-        self._held = {name: held.get(name) for name in band.accounts} if self._log is None else None
+        self._last_usage = {name: usage.get(name) for name in band.accounts} if self._log is None else None
         self._bounds = None
         self._list_of.clear()
         self.within.clear()
@@ -118,42 +120,42 @@ class PartSplit:
         leaves, within, beyond, list_of = band.leaves, self.within, self.beyond, self._list_of
         for head in band.heads:
             path = head.path
-            is_within = basis.has_part(path[0], held.get(path[0], NOTHING), leaves[path][0].asked)
+            is_within = basis.has_part(path[0], usage.get(path[0], NOTHING), leaves[path][0].asked)
             heads = within if is_within else beyond
             heads.append(head)
             list_of[path] = head, heads
         band.follow(list_of)
 
-    def _move_between(self, band: Band, before: int, basis: PartBasis, held: Mapping[str, Amounts]) -> None:
+    def _move_between(self, band: Band, before: int, basis: PartBasis, usage: Mapping[str, Amounts]) -> None:
         """Move the heads whose bound lies between the sum of weights before and now."""
         if self._bounds is None:
-            self._bounds = {path: self._bound_of(band, path, basis, held) for path in self._list_of}
+            self._bounds = {path: self._bound_of(band, path, basis, usage) for path in self._list_of}
             self._by_bound = sorted((bound, path) for path, bound in self._bounds.items())
         low, high = sorted((before, basis.total))
         # Within up to and including its bound: of a sum that grows from `low` to `high`, bounds in [low, high) end.
         first, last = bisect_left(self._by_bound, (low,)), bisect_left(self._by_bound, (high,))
         if last - first > len(self._by_bound) // FEW_PARTS:
-            self._split_all(band, basis, held)
+            self._split_all(band, basis, usage)
             return
         for _, path in self._by_bound[first:last]:
-            self._place(band, path, basis, held)
+            self._place(band, path, basis, usage)
 
-    def _bound_of(self, band: Band, path: Path, basis: PartBasis, held: Mapping[str, Amounts]) -> int:
-        return basis.total_max(path[0], held.get(path[0], NOTHING), band.leaves[path][0].asked)
+    def _bound_of(self, band: Band, path: Path, basis: PartBasis, usage: Mapping[str, Amounts]) -> int:
+        return basis.total_max(path[0], usage.get(path[0], NOTHING), band.leaves[path][0].asked)
 
-    def _place(self, band: Band, path: Path, basis: PartBasis, held: Mapping[str, Amounts]) -> None:
+    def _place(self, band: Band, path: Path, basis: PartBasis, usage: Mapping[str, Amounts]) -> None:
         before, now = self._list_of.pop(path, None), band.head(path)
         if before is not None:
             head, heads = before
             del heads[bisect_left(heads, head)]
         if now is not None:
-            asked = band.leaves[path][0].asked
-            is_within = basis.has_part(path[0], held.get(path[0], NOTHING), asked)
+            amounts = band.leaves[path][0].asked
+            is_within = basis.has_part(path[0], usage.get(path[0], NOTHING), amounts)
             heads = self.within if is_within else self.beyond
             insort(heads, now)
             self._list_of[path] = (now, heads)
         if self._bounds is not None:
-            self._place_bound(path, None if now is None else self._bound_of(band, path, basis, held))
+            self._place_bound(path, None if now is None else self._bound_of(band, path, basis, usage))
 
     def _place_bound(self, path: Path, bound: int | None) -> None:
         assert self._bounds is not None

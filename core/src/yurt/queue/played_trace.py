@@ -70,12 +70,19 @@ class ServiceTally:
         self.now = first
         self.busy_s = 0.0
         """Unit-seconds in use."""
-        self.idle_wanted_s = 0.0
+        self.idle_unused_s = 0.0
         """Unit-seconds that were free though a waiting job was no larger than what was free."""
         self._service: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
 
     def advance(
-        self, to: int, *, used: int, free: int, held: Mapping[str, int], waiting: Mapping[str, int], smallest: int
+        self,
+        to: int,
+        *,
+        used: int,
+        free: int,
+        used_by_tenant: Mapping[str, int],
+        waiting: Mapping[str, int],
+        smallest: int,
     ) -> None:
         """Count what was so until `to`; `waiting` counts jobs by tenant, `smallest` is the least waiting size or 0."""
         while self.now < to:
@@ -83,13 +90,13 @@ class ServiceTally:
             seconds = (step - self.now) / NANOSECONDS
             self.busy_s += seconds * used
             if smallest and smallest <= free:
-                self.idle_wanted_s += seconds * free
+                self.idle_unused_s += seconds * free
             for tenant, count in waiting.items():
                 if count:
                     # Hours in which nobody waits are neither stepped through nor kept: a trace may have years of them.
                     entry = self._service[self.now // HOUR][tenant]
                     entry[0] += seconds
-                    entry[1] += seconds * held.get(tenant, 0)
+                    entry[1] += seconds * used_by_tenant.get(tenant, 0)
             self.now = step
 
     def jain(self, hours: int) -> float:
@@ -100,13 +107,13 @@ class ServiceTally:
                 entry = windows[hour // hours][tenant]
                 entry[0] += seconds
                 entry[1] += service
-        found = []
+        indexes = []
         least = hours * HOUR / NANOSECONDS / BACKLOG_PART
         for tenants in windows.values():
             rates = [service / seconds for seconds, service in tenants.values() if seconds >= least]
             if len(rates) > 1:
-                found.append(jain_index(rates))
-        return mean(found) if found else 1.0
+                indexes.append(jain_index(rates))
+        return mean(indexes) if indexes else 1.0
 
 
 def jain_index(values: Iterable[float]) -> float:
@@ -134,8 +141,8 @@ def _waits(waits: list[int]) -> WaitTimes:
 
 def mean_slowdown(jobs: Sequence[TraceJob], ends: Mapping[int, int]) -> float:
     """The mean bounded slowdown of the jobs that ended: turnaround / max(run time, 10 minutes), at least 1."""
-    found = [max(1.0, (ends[job.id] - job.submit) / max(BOUND, job.lasts)) for job in jobs if job.id in ends]
-    return mean(found) if found else 1.0
+    slowdowns = [max(1.0, (ends[job.id] - job.submit) / max(BOUND, job.lasts)) for job in jobs if job.id in ends]
+    return mean(slowdowns) if slowdowns else 1.0
 
 
 class Rho(NamedTuple):

@@ -106,7 +106,7 @@ def report_of(jobs: Sequence[TraceJob], outcome: TraceOutcome, unit: str) -> Jso
         "Waits": {name: _waits(one._asdict()) for name, one in waits_by_class(jobs, outcome.starts).items()},
         "BoundedSlowdown": round(mean_slowdown(jobs, outcome.ends), 3),
         "UtilisationPercent": round(100 * outcome.tally.busy_s / unit_s, 1),
-        "StrandedPercent": round(100 * outcome.tally.idle_wanted_s / unit_s, 1),
+        "StrandedPercent": round(100 * outcome.tally.idle_unused_s / unit_s, 1),
         **{f"Jain{name.replace(' ', '')}": round(outcome.tally.jain(hours), 3) for name, hours in WINDOW_HOURS.items()},
         "WorsePercent": round(compared.worse_percent, 1),
         "WorstRho": round(worst, 2),

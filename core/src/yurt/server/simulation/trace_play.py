@@ -140,7 +140,7 @@ class _PoolUse:
             now,
             used=used,
             free=max(0, self.capacity - used),
-            held=self._held,
+            used_by_tenant=self._held,
             waiting=self._waiting,
             smallest=min((size for size, number in self._sizes.items() if size and number > 0), default=0),
         )
