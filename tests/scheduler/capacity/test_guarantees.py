@@ -417,7 +417,7 @@ def test_the_sums_that_follow_changes_are_those_of_the_state() -> None:
     tree = tree_of(state, "global")
     assert tree is not None
     followed = QuotaHoldings(state, tree)
-    assert {name: followed.held(name, "") for name in tree.shares}
+    assert {name: followed.usage(name, "") for name in tree.shares}
 
     def step_of(command: c.AnyCommand) -> None:
         nonlocal state
@@ -425,8 +425,8 @@ def test_the_sums_that_follow_changes_are_those_of_the_state() -> None:
         state = step.state
         followed.follow(step.changes, set())
         fresh = QuotaHoldings(state, tree)
-        assert {name: followed.held(name, "") for name in tree.shares} == {
-            name: fresh.held(name, "") for name in tree.shares
+        assert {name: followed.usage(name, "") for name in tree.shares} == {
+            name: fresh.usage(name, "") for name in tree.shares
         }
 
     for job, now in ((job_of("one", "a", 6), factories.NOW), (job_of("two", "b", 2), LATER)):

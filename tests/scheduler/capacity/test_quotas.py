@@ -208,9 +208,11 @@ def test_an_update_replaces_within_a_full_quota_also_of_a_system_job() -> None:
 
 def test_a_full_quota_is_asked_once_for_all_nodes_of_a_system_job(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Sequence[LimitChange]] = []
-    lacking = RegionQuota.lacking
+    exceeded = RegionQuota.exceeded_dimensions
     monkeypatch.setattr(
-        RegionQuota, "lacking", lambda self, changes: lacking(self, asked.append(given := tuple(changes)) or given)
+        RegionQuota,
+        "exceeded_dimensions",
+        lambda self, changes: exceeded(self, asked.append(given := tuple(changes)) or given),
     )
     state, job = cluster(quota("team", cpu=800), nodes=30), job_of("web", 1, CPU, type="system")
     made = attempt(after(state, c.RegisterJob(job=job)), job)

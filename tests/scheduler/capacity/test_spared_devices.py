@@ -96,34 +96,34 @@ def reserve(capacity: PoolCapacity, *requests: RequestedDevice) -> None:
 def test_a_job_for_all_devices_does_not_fit_beside_a_reservation() -> None:
     capacity = capacity_of(node_of(kind("h100", 8)))
     reserve(capacity, devices(count=5))
-    assert not capacity.spares([0], alloc_of(ask(devices(all_of_node=True))))
-    assert capacity.spares([0], alloc_of(ask(devices(count=3))))
+    assert not capacity.fits_on_each([0], alloc_of(ask(devices(all_of_node=True))))
+    assert capacity.fits_on_each([0], alloc_of(ask(devices(count=3))))
 
 
 def test_the_groups_of_a_job_fit_together_or_not_at_all() -> None:
     capacity = capacity_of(node_of(kind("h100", 8)))
     reserve(capacity, devices(count=5))
     two, one = (PendingAllocs(ask(devices(count=count)), 1, 1) for count in (2, 1))
-    assert capacity.spares([0], [two, one])
-    assert not capacity.spares([0], [two, two])
+    assert capacity.fits_on_each([0], [two, one])
+    assert not capacity.fits_on_each([0], [two, two])
 
 
 def test_a_job_for_all_devices_leaves_none_to_further_jobs() -> None:
     capacity = capacity_of(node_of(kind("h100", 8), kind("l4", 2)))
     reserve(capacity, devices("nvidia/gpu/l4"))
     everything = ask(devices("nvidia/gpu/h100", all_of_node=True))
-    assert capacity.spares([0], alloc_of(everything))
+    assert capacity.fits_on_each([0], alloc_of(everything))
     capacity.use_on([0], alloc_of(everything))
-    assert not capacity.spares([0], alloc_of(ask(devices("nvidia/gpu/h100"))))
-    assert capacity.spares([0], alloc_of(ask(devices("nvidia/gpu/l4"))))
+    assert not capacity.fits_on_each([0], alloc_of(ask(devices("nvidia/gpu/h100"))))
+    assert capacity.fits_on_each([0], alloc_of(ask(devices("nvidia/gpu/l4"))))
 
 
 def test_a_job_for_any_model_does_not_fit_beside_a_reservation_of_one() -> None:
     capacity = capacity_of(node_of(kind("h100", 4), kind("l4", 4)))
     reserve(capacity, devices("nvidia/gpu/h100", count=4))
-    assert not capacity.spares([0], alloc_of(ask(devices())))
-    assert not capacity.spares([0], alloc_of(ask(devices(first_available=(devices("nvidia/gpu/l4"), devices())))))
-    assert capacity.spares([0], alloc_of(ask(devices("nvidia/gpu/l4", count=4))))
+    assert not capacity.fits_on_each([0], alloc_of(ask(devices())))
+    assert not capacity.fits_on_each([0], alloc_of(ask(devices(first_available=(devices("nvidia/gpu/l4"), devices())))))
+    assert capacity.fits_on_each([0], alloc_of(ask(devices("nvidia/gpu/l4", count=4))))
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_a_job_for_any_model_does_not_fit_beside_a_reservation_of_one() -> None:
 def test_numbers_say_nothing_of_requests_that_not_every_device_meets(request_: RequestedDevice) -> None:
     beside, reserved = (capacity_of(node_of(kind("h100", 8, SHARED))) for _ in range(2))
     reserve(beside, devices())
-    assert not beside.spares([0], alloc_of(ask(request_)))
+    assert not beside.fits_on_each([0], alloc_of(ask(request_)))
     reserved.use_on([0], alloc_of(ask(request_)))
-    assert not reserved.spares([0], alloc_of(ask(devices())))
+    assert not reserved.fits_on_each([0], alloc_of(ask(devices())))
 
 
 def test_a_share_on_another_node_does_not_matter() -> None:
@@ -153,17 +153,17 @@ def test_a_share_on_another_node_does_not_matter() -> None:
     capacity = PoolCapacity(state, POOL)
     capacity.use_on([0], alloc_of(ask(devices(share="slice", memory_mb=1000))))
     capacity.use_on([1], alloc_of(ask(devices(count=4))))
-    assert capacity.spares([1], alloc_of(ask(devices(count=4))))
-    assert not capacity.spares([0, 1], alloc_of(ask(devices(count=4))))
+    assert capacity.fits_on_each([1], alloc_of(ask(devices(count=4))))
+    assert not capacity.fits_on_each([0, 1], alloc_of(ask(devices(count=4))))
 
 
 def test_a_reservation_keeps_its_place_among_the_allocations_of_a_node() -> None:
     capacity = capacity_of(node_of(kind("h100", 8), max_allocs=2))
     reserve(capacity, devices())
     one = ask(devices())
-    assert capacity.spares([0], alloc_of(one))
+    assert capacity.fits_on_each([0], alloc_of(one))
     capacity.use_on([0], alloc_of(one))
-    assert not capacity.spares([0], alloc_of(one))
+    assert not capacity.fits_on_each([0], alloc_of(one))
 
 
 @pytest.mark.parametrize(("memory_mb", "places"), [(9_000, 14), (40_000, 4), (80_000, 2), (90_000, 0)])
@@ -256,7 +256,7 @@ def test_what_long_jobs_leave_suffices_for_the_reservation_wherever_they_land(
     states = {in_use}
     for requests, number in jobs:
         demands = [PendingAllocs(ask(*requests), number, 1)]
-        if not capacity.spares([0], demands):
+        if not capacity.fits_on_each([0], demands):
             continue
         capacity.use_on([0], demands)
         for request in requests * number:

@@ -70,7 +70,12 @@ def test_quick_answers_are_those_of_the_grants(seed: int) -> None:
         question = SuspectQuestion(requests)
         node, in_use = any_node(random)
         if grant_devices(node, in_use, requests) is not None:
-            assert question.is_given(node, in_use) == by_grant(node, in_use, requests), (seed, node, in_use, requests)
+            assert question.grants_suspect(node, in_use) == by_grant(node, in_use, requests), (
+                seed,
+                node,
+                in_use,
+                requests,
+            )
 
 
 def test_nodes_with_enough_or_too_few_sound_cards_answer_without_a_choice() -> None:
@@ -87,7 +92,7 @@ def test_nodes_with_enough_or_too_few_sound_cards_answer_without_a_choice() -> N
         taken = []
         for _ in range(4):
             begin = thread_time()
-            answers = [question.is_given(n, ()) if is_quick else by_grant(n, (), requests) for n in nodes]
+            answers = [question.grants_suspect(n, ()) if is_quick else by_grant(n, (), requests) for n in nodes]
             taken.append(thread_time() - begin)
             assert answers == [False, True] * 100
         return min(taken)

@@ -45,8 +45,8 @@ def replay(
 def compare(made: Attempt, record: AttemptRecord, stored: Iterable[Plan], *, laid_over: int) -> ReplayedAttempt:
     """Compare the repeated plan with its parts in the log."""
     plan = replace(made.plan, eval_token="")
-    rows, kept = Counter(_rows(plan)), Counter(row for part in stored for row in _rows(part))
-    accepted, foreign = rows & kept, kept - rows
+    rows, stored_rows = Counter(_rows(plan)), Counter(row for part in stored for row in _rows(part))
+    accepted, foreign = rows & stored_rows, stored_rows - rows
     return ReplayedAttempt(
         number=record.number,
         state_index=record.state_index,
@@ -57,10 +57,10 @@ def compare(made: Attempt, record: AttemptRecord, stored: Iterable[Plan], *, lai
         stops=len(plan.stops) + len(plan.preemptions),
         updates=len(plan.in_place) + len(plan.attributes),
         digest=_digest((_encoder.encode(plan),)),
-        stored=kept.total(),
-        refused=(rows - kept).total(),
+        stored=stored_rows.total(),
+        refused=(rows - stored_rows).total(),
         different=foreign.total(),
-        stored_digest=_digest(sorted(kept.elements())),
+        stored_digest=_digest(sorted(stored_rows.elements())),
         accepted_digest=_digest(sorted(accepted.elements())),
         is_identical=not foreign,
     )
@@ -68,10 +68,10 @@ def compare(made: Attempt, record: AttemptRecord, stored: Iterable[Plan], *, lai
 
 def _rows(plan: Plan) -> list[bytes]:
     kinds = (plan.placements, plan.in_place, plan.attributes, plan.stops, plan.preemptions, plan.deployment_updates)
-    found = [bytes((number,)) + _encoder.encode(row) for number, rows in enumerate(kinds) for row in rows]
+    encoded = [bytes((number,)) + _encoder.encode(row) for number, rows in enumerate(kinds) for row in rows]
     if plan.deployment is not None:
-        found.append(bytes((len(kinds),)) + plan.deployment.id.encode())
-    return found
+        encoded.append(bytes((len(kinds),)) + plan.deployment.id.encode())
+    return encoded
 
 
 def _digest(parts: Iterable[bytes]) -> str:

@@ -41,7 +41,7 @@ class NearCoreShortage(NamedTuple):
     """A task that requires cores near its devices, and the number of these that are free for it."""
 
     task: str
-    asked: int
+    required: int
     free: int
 
 
@@ -131,15 +131,15 @@ class GroupAsk:
             shared = replace(shared, networks=ports.shared, ports=ports.ports)
             for name, networks in ports.tasks.items():
                 tasks[name] = replace(tasks[name], networks=networks)
-        given = AllocatedResources(tasks=tasks, shared=shared)
-        return NodeGrant(given, usage_of_resources(given, self.group))
+        of_group = AllocatedResources(tasks=tasks, shared=shared)
+        return NodeGrant(of_group, usage_of_resources(of_group, self.group))
 
     def _device_reason(self, node: Node, in_use: ExclusiveResources) -> str:
         """The exhausted dimension where a node grants no devices."""
         if not any(isinstance(request, TrialRequest) for _, request in self.devices) or not has_trial(node):
             return NO_DEVICES
-        as_asked = [(task, untried(request)) for task, request in self.devices]
-        return NO_DEVICES if grant_devices(node, in_use.devices, as_asked) is None else ON_TRIAL
+        untried_requests = [(task, untried(request)) for task, request in self.devices]
+        return NO_DEVICES if grant_devices(node, in_use.devices, untried_requests) is None else ON_TRIAL
 
     def device_score(self, node: Node, in_use: ExclusiveResources) -> float:
         """The share of the device affinities that the node's free devices meet."""
@@ -174,8 +174,8 @@ class GroupAsk:
                 if near and numa is not None and numa.affinity == REQUIRE and not near.issuperset(cores):
                     return False
                 del free[: task.resources.cores]
-                given = AllocatedCpuResources(cpu_shares=per_core * len(cores), reserved_cores=cores)
-                tasks[task.name] = replace(tasks[task.name], cpu=given)
+                cpu = AllocatedCpuResources(cpu_shares=per_core * len(cores), reserved_cores=cores)
+                tasks[task.name] = replace(tasks[task.name], cpu=cpu)
         return True
 
     def short_near_devices(self, node: Node, in_use: ExclusiveResources) -> tuple[NearCoreShortage, ...]:
@@ -183,17 +183,17 @@ class GroupAsk:
         granted = grant_devices(node, in_use.devices, self.devices)
         if granted is None or not self.devices:
             return ()
-        found, devices = [], granted.devices
+        shortages, devices = [], granted.devices
         free = [core for core in node.node_resources.cpu.reservable_cpu_cores if not in_use.cores >> core & 1]
         for task in self.group.tasks:
-            asked, numa = task.resources.cores, task.resources.numa
+            required, numa = task.resources.cores, task.resources.numa
             near = near_cores(node, [device for name, device in devices if name == task.name])
             there = len(near.intersection(free))
-            if asked > there and near and numa is not None and numa.affinity == REQUIRE:
-                found.append(NearCoreShortage(task.name, asked, there))
+            if required > there and near and numa is not None and numa.affinity == REQUIRE:
+                shortages.append(NearCoreShortage(task.name, required, there))
             free.sort(key=lambda core: (core not in near, core))
-            del free[:asked]
-        return tuple(found)
+            del free[:required]
+        return tuple(shortages)
 
 
 def mhz_of_core(node: Node) -> int:

@@ -35,16 +35,16 @@ class QuotaHoldings:
             self._sums.setdefault(namespace, {})[pool] = used
         self._by_quota: dict[QuotaKey, NamespaceUsage] = {}
 
-    def held(self, quota: str, pool: str) -> NamespaceUsage:
+    def usage(self, quota: str, pool: str) -> NamespaceUsage:
         """The usage under a quota in a node pool, or in all pools when `pool` is ""."""
-        found = self._by_quota.get((quota, pool))
-        if found is None:
-            found = NOTHING_USED
+        usage = self._by_quota.get((quota, pool))
+        if usage is None:
+            usage = NOTHING_USED
             for namespace in self.tree.members[quota]:
                 for of_job, used in self._sums.get(namespace, {}).items():
-                    found = found.plus(used) if counts_in(pool, of_job) else found
-            self._by_quota[quota, pool] = found
-        return found
+                    usage = usage.plus(used) if counts_in(pool, of_job) else usage
+            self._by_quota[quota, pool] = usage
+        return usage
 
     def namespaces(self) -> set[str]:
         """The namespaces with any usage."""
@@ -92,10 +92,10 @@ def staying_usage(snapshot: Snapshot) -> Sums:
     stored = _stored(snapshot)
     if not snapshot.ahead:
         return stored
-    found = dict(stored)
+    usage = dict(stored)
     for plan in snapshot.ahead:
-        _add_plan(found, snapshot, plan)
-    return found
+        _add_plan(usage, snapshot, plan)
+    return usage
 
 
 def _stored(snapshot: Snapshot) -> Sums:
@@ -104,25 +104,25 @@ def _stored(snapshot: Snapshot) -> Sums:
     cached: tuple[object, object, Sums] | None = memo.get(MEMO)
     if cached is not None and cached[0] is allocs and cached[1] is by_namespace:
         return cached[2]
-    found: dict[NamespaceKey, NamespaceUsage] = {}
+    usage: dict[NamespaceKey, NamespaceUsage] = {}
     for namespace, pools in by_namespace.items():
-        found.update(((namespace, pool), used) for pool, used in pools.items())
+        usage.update(((namespace, pool), used) for pool, used in pools.items())
         for alloc in allocs.each_where("stopping", namespace):
-            add_usage(found, namespace_key(alloc), counted(usage_of(alloc)), -1)
-    memo[MEMO] = (allocs, by_namespace, found)
-    return found
+            add_usage(usage, namespace_key(alloc), counted(usage_of(alloc)), -1)
+    memo[MEMO] = (allocs, by_namespace, usage)
+    return usage
 
 
-def _add_plan(found: dict[NamespaceKey, NamespaceUsage], snapshot: Snapshot, plan: Plan) -> None:
+def _add_plan(total: dict[NamespaceKey, NamespaceUsage], snapshot: Snapshot, plan: Plan) -> None:
     """Count a plan in flight, unless it is stored."""
     if plan.placements and plan.placements[0].id in snapshot.allocs:
         return
     for key, usage in placed_usage(snapshot, plan):
-        add_usage(found, key, counted(usage), 1)
+        add_usage(total, key, counted(usage), 1)
     for stop in (*plan.stops, *plan.preemptions):
         alloc = snapshot.allocs.get(stop.id)
         if alloc is not None and is_staying(alloc):
-            add_usage(found, namespace_key(alloc), counted(usage_of(alloc)), -1)
+            add_usage(total, namespace_key(alloc), counted(usage_of(alloc)), -1)
 
 
 def placed_usage(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[NamespaceKey, Usage]]:

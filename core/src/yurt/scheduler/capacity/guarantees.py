@@ -71,7 +71,7 @@ class Guarantees:
         self._holdings = holdings
         self._delta: dict[NamespaceKey, NamespaceUsage] = {}
         """The sum of all changes counted before the holdings were computed."""
-        self._held: dict[QuotaKey, NamespaceUsage] = {}
+        self._usage: dict[QuotaKey, NamespaceUsage] = {}
         self._ended: set[str] = set()
         self._gangs: dict[tuple[str, str, str], tuple[Allocation, ...]] = {}
         self._reclaiming: set[str] = set()
@@ -160,14 +160,14 @@ class Guarantees:
         if group is None or group.gang is None:
             return (alloc,)
         key = (alloc.namespace, alloc.job_id, alloc.task_group)
-        found = self._gangs.get(key)
-        if found is None:
+        members = self._gangs.get(key)
+        if members is None:
             rows = self._snapshot.allocs_of_job(alloc.namespace, alloc.job_id)
-            found = self._gangs[key] = tuple(
+            members = self._gangs[key] = tuple(
                 row for row in rows if row.task_group == alloc.task_group and is_staying(row)
             )
-        left = tuple(row for row in found if row.id not in self._ended or row.id == alloc.id)
-        return left if len(left) - 1 < group.least else (alloc,)
+        remaining = tuple(row for row in members if row.id not in self._ended or row.id == alloc.id)
+        return remaining if len(remaining) - 1 < group.least else (alloc,)
 
     def protects(self, namespace: str) -> bool:
         """Whether a namespace has a guarantee that does not include the job."""
@@ -190,9 +190,9 @@ class Guarantees:
 
     def _keeps(self, name: str, part: GuaranteedPart, lost: NamespaceUsage) -> bool:
         """Whether a quota keeps a part of its guarantee without these amounts."""
-        held = self._held_by(name, part.pool)
+        usage = self._usage_of(name, part.pool)
         less = ((amount_in(lost, dimension), dimension, amount) for dimension, amount in part.amounts)
-        return all(amount_in(held, dimension) - each >= amount for each, dimension, amount in less if each)
+        return all(amount_in(usage, dimension) - each >= amount for each, dimension, amount in less if each)
 
     def _is_within(self, name: str, amounts: NamespaceUsage) -> bool:
         """Whether a quota stays within its guarantee, and the guarantee covers a part of these amounts."""
@@ -204,23 +204,23 @@ class Guarantees:
                 most = most_in(amounts, dimension)
                 if most <= 0:
                     continue
-                fits = most_in(self._held_by(name, part.pool), dimension) + most <= amount
+                fits = most_in(self._usage_of(name, part.pool), dimension) + most <= amount
                 if not fits and amount_in(amounts, dimension):
                     return False
                 is_covered = is_covered or fits
         return is_covered
 
-    def _held_by(self, name: str, pool: str) -> NamespaceUsage:
+    def _usage_of(self, name: str, pool: str) -> NamespaceUsage:
         """The usage under a quota in a node pool, without ending allocations."""
-        found = self._held.get((name, pool))
-        if found is None:
+        usage = self._usage.get((name, pool))
+        if usage is None:
             if self._holdings is None:
                 self._holdings = QuotaHoldings(self._snapshot, self.tree)
                 for key, used in self._delta.items():
                     self._add(key, used, 1)
-                return self._held_by(name, pool)
-            found = self._held[name, pool] = self._holdings.held(name, pool)
-        return found
+                return self._usage_of(name, pool)
+            usage = self._usage[name, pool] = self._holdings.usage(name, pool)
+        return usage
 
     def _count(self, key: NamespaceKey, amounts: NamespaceUsage, times: int) -> None:
         if self._holdings is not None:
@@ -232,7 +232,7 @@ class Guarantees:
         for name in self.tree.guaranteed(key[0]):
             for part in self.tree.shares[name].guaranteed:
                 if counts_in(part.pool, key[1]):
-                    self._held[name, part.pool] = self._held_by(name, part.pool).plus(amounts, times)
+                    self._usage[name, part.pool] = self._usage_of(name, part.pool).plus(amounts, times)
 
 
 def is_lendable(tree: QuotaTree, alloc: Allocation) -> bool:

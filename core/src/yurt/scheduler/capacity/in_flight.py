@@ -22,7 +22,7 @@ from yurt.state.columns import CHUNK, Columns
 from yurt.state.usage import Usage, usage_of_resources
 from yurt.structs.plan import Plan
 
-Takers = list[tuple[Usage, list[str]]]
+NodeUsages = list[tuple[Usage, list[str]]]
 """Usages, each with the ids of its nodes; a node may occur more than once."""
 _Amounts = list[tuple[Usage, list[int] | IntArray]]
 """Usages with the rows of existing nodes, as an array when there are many."""
@@ -30,14 +30,14 @@ _Amounts = list[tuple[Usage, list[int] | IntArray]]
 
 def with_plans(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
     """The snapshot plus the usage of the plans' placements and updates; stored ones are not counted twice."""
-    return _with_takers(snapshot, [(plan, takers_of(snapshot, plan)) for plan in plans])
+    return _with_usages(snapshot, [(plan, node_usages(snapshot, plan)) for plan in plans])
 
 
-def _with_takers(snapshot: Snapshot, plans: Iterable[tuple[Plan, Takers]]) -> Snapshot:
+def _with_usages(snapshot: Snapshot, plans: Iterable[tuple[Plan, NodeUsages]]) -> Snapshot:
     columns, ahead = snapshot.columns, list(snapshot.ahead)
-    for plan, takers in plans:
-        if takers:
-            columns = columns.with_usage_of(takers)
+    for plan, usages in plans:
+        if usages:
+            columns = columns.with_usage_of(usages)
             ahead.append(plan)
         changes = tuple(_changes(snapshot, plan))
         if changes:
@@ -62,25 +62,25 @@ class InFlightPlans:
         self._plans: dict[int, Plan] = {}
         self._state: Snapshot | None = None
         self._view: Snapshot | None = None
-        self._taken = _InFlightUsage()
+        self._usage = _InFlightUsage()
 
     def __len__(self) -> int:
         return len(self._plans)
 
     def add(self, state: Snapshot, plans: Sequence[Plan]) -> None:
         """Add plans made and checked on the view of `state`."""
-        view, added = self.view(state), [(plan, takers_of(state, plan)) for plan in plans]
-        for plan, takers in added:
+        view, added = self.view(state), [(plan, node_usages(state, plan)) for plan in plans]
+        for plan, usages in added:
             self._plans[id(plan)] = plan
-            self._taken.add(state, plan, takers)
+            self._usage.add(state, plan, usages)
         is_small = sum([len(plan.placements) for plan in plans]) < MANY
-        self._state, self._view = state, _with_takers(view, added) if is_small else None
+        self._state, self._view = state, _with_usages(view, added) if is_small else None
 
     def remove(self, plans: Iterable[Plan]) -> None:
         """Remove plans that are stored or were abandoned."""
         for plan in plans:
             if self._plans.pop(id(plan), None) is not None:
-                self._taken.remove(plan)
+                self._usage.remove(plan)
                 self._state = self._view = None
 
     def view(self, state: Snapshot) -> Snapshot:
@@ -103,7 +103,7 @@ class InFlightPlans:
     def _laid_over(self, state: Snapshot) -> Snapshot:
         if not self._plans:
             return state
-        columns = self._taken.over(state)
+        columns = self._usage.over(state)
         if columns is None:
             return with_plans(state, self._plans.values())
         return state.with_columns(columns, tuple(self._plans.values()))
@@ -121,15 +121,15 @@ class _InFlightUsage:
         self._others: set[int] = set()
         """Plans that use exclusive resources or change stored allocations."""
 
-    def add(self, state: Snapshot, plan: Plan, takers: Takers) -> None:
+    def add(self, state: Snapshot, plan: Plan, usages: NodeUsages) -> None:
         if state.columns.rows is not self._rows:
             self._begin(state)
-        found = _amounts(state, plan, takers)
-        if found is None:
+        amounts = _amounts(state, plan, usages)
+        if amounts is None:
             self._others.add(id(plan))
             return
-        self._parts[id(plan)] = (plan, found)
-        self._count(found, 1)
+        self._parts[id(plan)] = (plan, amounts)
+        self._count(amounts, 1)
 
     def remove(self, plan: Plan) -> None:
         self._others.discard(id(plan))
@@ -140,13 +140,13 @@ class _InFlightUsage:
     def _count(self, amounts: _Amounts, sign: int) -> None:
         """Add or subtract a plan's usage."""
         for usage, rows in amounts:
-            taken = np.array(usage.amounts, np.int64) * sign
+            signed = np.array(usage.amounts, np.int64) * sign
             if isinstance(rows, list):
                 for row in rows:
-                    self._sums[row] += taken
+                    self._sums[row] += signed
                 chunks = list({row // CHUNK for row in rows})
             else:
-                np.add.at(self._sums, rows, taken)
+                np.add.at(self._sums, rows, signed)
                 chunks = np.bincount(rows // CHUNK).nonzero()[0].tolist()
             for number in chunks:
                 self._uses[number] += sign
@@ -168,15 +168,15 @@ class _InFlightUsage:
         self._parts.clear()
         self._uses.clear()
         for plan in plans:
-            self.add(state, plan, takers_of(state, plan))
+            self.add(state, plan, node_usages(state, plan))
 
 
-def _amounts(state: Snapshot, plan: Plan, takers: Takers) -> _Amounts | None:
+def _amounts(state: Snapshot, plan: Plan, usages: NodeUsages) -> _Amounts | None:
     """The amounts and rows of a plan; None when it also uses exclusive resources."""
     row_of = state.columns.rows.get
-    if any(usage.is_exclusive for usage, _ in takers) or any(update.resources is not None for update in plan.in_place):
+    if any(usage.is_exclusive for usage, _ in usages) or any(update.resources is not None for update in plan.in_place):
         return None
-    usage_rows = [(usage, [row for row in map(row_of, node_ids) if row is not None]) for usage, node_ids in takers]
+    usage_rows = [(usage, [row for row in map(row_of, node_ids) if row is not None]) for usage, node_ids in usages]
     return [(usage, rows if len(rows) < FEW else np.array(rows, np.int64)) for usage, rows in usage_rows]
 
 
@@ -185,12 +185,12 @@ def _is_stored(state: Snapshot, plan: Plan) -> bool:
     return plan.placements[0].id in state.allocs
 
 
-def takers_of(snapshot: Snapshot, plan: Plan) -> Takers:
+def node_usages(snapshot: Snapshot, plan: Plan) -> NodeUsages:
     """The usage of the plan's allocations by node, empty if it is stored; a plan is stored completely or not at all."""
-    found: Takers = []
+    usages: NodeUsages = []
     allocs, placements = snapshot.allocs, plan.placements
     if not placements or (placements[0].id in allocs and placements[-1].id in allocs):
-        return found
+        return usages
     resources, group = None, ""
     node_ids: list[str] = []
     # Placements of a run share their resources object, so they are one usage with many nodes.
@@ -199,10 +199,10 @@ def takers_of(snapshot: Snapshot, plan: Plan) -> Takers:
             resources, group, node_ids = placement.resources, placement.task_group, []
             job = snapshot.version(plan.namespace, plan.job_id, placement.job_version)
             usage = usage_of_resources(resources, job.group(group) if job is not None else None)
-            found.append((usage, node_ids))
+            usages.append((usage, node_ids))
         node_ids.append(placement.node_id)
-    assert sum([len(each) for _, each in found]) == len(placements), "each placement takes once"
-    return found
+    assert sum([len(each) for _, each in usages]) == len(placements), "each placement takes once"
+    return usages
 
 
 def _changes(snapshot: Snapshot, plan: Plan) -> Iterator[Change]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from yurt.scheduler.capacity.in_flight import takers_of
+from yurt.scheduler.capacity.in_flight import node_usages
 from yurt.state.namespace_usage import NamespaceKey, NamespaceUsage, counted, namespace_key
 from yurt.state.store import Snapshot
 from yurt.state.usage import Usage, is_using, usage_of
@@ -43,7 +43,7 @@ class Limit(Protocol):
         """
         ...
 
-    def lacking(self, changes: Iterable[LimitChange]) -> Sequence[str]:
+    def exceeded_dimensions(self, changes: Iterable[LimitChange]) -> Sequence[str]:
         """The dimensions in which changes together would exceed it: "memory exhausted (512 MB needed, 300 of 1000 MB
         left)".
 
@@ -89,25 +89,25 @@ def no_limits(snapshot: Snapshot, job: Job) -> Sequence[Limit]:
 
 def limits_now(limits: LimitsOf, snapshot: Snapshot, job: Job) -> Sequence[Limit]:
     """The limits of a job, reduced by plans in flight."""
-    asked = tuple(limits(snapshot, job))
-    for plan in snapshot.ahead if asked else ():
-        for change in _taken_by(snapshot, plan):
-            count(asked, change)
-    return asked
+    current = tuple(limits(snapshot, job))
+    for plan in snapshot.ahead if current else ():
+        for change in _added_by(snapshot, plan):
+            count(current, change)
+    return current
 
 
-def _taken_by(snapshot: Snapshot, plan: Plan) -> Iterable[LimitChange]:
+def _added_by(snapshot: Snapshot, plan: Plan) -> Iterable[LimitChange]:
     """The usage that a plan in flight adds; its stops free capacity only once clients have ended the allocations."""
     job = snapshot.jobs.get((plan.namespace, plan.job_id))
     key = (plan.namespace, "" if job is None else job.node_pool)
-    for usage, node_ids in takers_of(snapshot, plan):
+    for usage, node_ids in node_usages(snapshot, plan):
         yield LimitChange(key, counted(usage), len(node_ids))
 
 
 def exceeded(limits: Iterable[Limit], changes: Sequence[LimitChange]) -> tuple[str, tuple[str, ...]] | None:
     """The first limit that the changes together would exceed, and the exceeded dimensions."""
     for limit in limits:
-        dimensions = tuple(limit.lacking(changes))
+        dimensions = tuple(limit.exceeded_dimensions(changes))
         if dimensions:
             return limit.name, dimensions
     return None
@@ -139,14 +139,14 @@ class ReclaimLimit:
     def __init__(self, guarantees: Guarantees) -> None:
         self._guarantees = guarantees
 
-    def lacking(self, changes: Iterable[LimitChange]) -> Sequence[str]:
+    def exceeded_dimensions(self, changes: Iterable[LimitChange]) -> Sequence[str]:
         """A reason if a placement, the first of the changes, exceeds the guarantee by more than it replaces."""
         first, *others = changes
-        grown = first.amounts
+        net = first.amounts
         for change in others:
             if change.times < 0 and change.key[0] == first.key[0]:
-                grown = grown.plus(change.amounts, change.times)
-        return ("beyond the guarantee for which the plan reclaims",) if self._guarantees.is_surplus(grown) else ()
+                net = net.plus(change.amounts, change.times)
+        return ("beyond the guarantee for which the plan reclaims",) if self._guarantees.is_surplus(net) else ()
 
     def fitting(self, change: LimitChange, most: int) -> int:
         """All or none of placements without victims: entitled ones are placed one by one."""
@@ -195,17 +195,17 @@ class LimitCheck:
     def refuses(self, amounts: NamespaceUsage, replaced: Allocation | None = None) -> tuple[str, ...]:
         """The dimensions of a limit that one more allocation would exceed after `replaced` is stopped; empty when it
         fits."""
-        found = self.refusal(amounts, replaced)
-        return () if found is None else found[1]
+        refusal = self.refusal(amounts, replaced)
+        return () if refusal is None else refusal[1]
 
     def refusal(
         self, amounts: NamespaceUsage, replaced: Allocation | None = None
     ) -> tuple[str, tuple[str, ...]] | None:
         """`refuses` with the name of the limit; None when it fits."""
-        found = self.excess(amounts, replaced)
-        if found is not None:
-            self.note(found[0])
-        return found
+        excess = self.excess(amounts, replaced)
+        if excess is not None:
+            self.note(excess[0])
+        return excess
 
     def note(self, name: str) -> None:
         """Record a refusal by a limit: the evaluation of all refused placements names one limit."""
@@ -213,11 +213,11 @@ class LimitCheck:
 
     def outermost(self, *names: str) -> str:
         """The last of some limits, which is told of the events of the others too; "" for none."""
-        found = sorted({*names} - {""})
-        if len(found) < 2:
-            return found[0] if found else ""
+        distinct = sorted({*names} - {""})
+        if len(distinct) < 2:
+            return distinct[0] if distinct else ""
         order = {limit.name: number for number, limit in enumerate(self.current)}
-        return max(found, key=lambda name: order.get(name, -1))
+        return max(distinct, key=lambda name: order.get(name, -1))
 
     def excess(
         self, amounts: NamespaceUsage, replaced: Allocation | None, victims: Iterable[Allocation] = ()
@@ -268,11 +268,11 @@ class LimitedGrants:
 
     def refuses_after(self, usage: Usage, victims: Iterable[Allocation]) -> str:
         """`refuses` after these victims have ended too."""
-        found = self._check.excess(counted(usage), self._replaced, victims)
-        if found is None:
+        excess = self._check.excess(counted(usage), self._replaced, victims)
+        if excess is None:
             return ""
-        self.limit, self._refused = self._check.outermost(self.limit, found[0]), found[1]
-        return f"{QUOTA_REFUSAL}{found[0] or 'guarantee'}: {', '.join(found[1])}"
+        self.limit, self._refused = self._check.outermost(self.limit, excess[0]), excess[1]
+        return f"{QUOTA_REFUSAL}{excess[0] or 'guarantee'}: {', '.join(excess[1])}"
 
     def reached(self) -> tuple[str, ...]:
         """The excess of the last refused grant, which the check then records; empty if none was refused."""

@@ -93,12 +93,12 @@ class PoolCapacity:
         self.free: IntArray = frame.offered - used[:, AMOUNTS]
         self._slots: IntArray = _slots(frame.limits, used[:, ALLOCS])
         self._in_use: dict[int, ExclusiveResources] = {}
-        self._taken: dict[RequestedDevice, IntArray] = {}
+        self._used_parts: dict[RequestedDevice, IntArray] = {}
         self._counts: dict[RequestedDevice, IntArray] = {}
         self._most: list[int] | None = None
         self._tables: dict[Signature, _PlacesByRow] = {}
         """Counts by request; most jobs of a queue have equal requests."""
-        self._asked: dict[Signature, GroupAsk] = {}
+        self._asks: dict[Signature, GroupAsk] = {}
         """Requests for which a copy was asked, so that the next copy has the answer."""
 
     def follow(self, snapshot: Snapshot, changed: Iterable[str]) -> bool:
@@ -107,7 +107,7 @@ class PoolCapacity:
 
         Only for an object from which nothing was taken or released.
         """
-        assert not (self._in_use or self._taken), "planned capacity belongs to no state"
+        assert not (self._in_use or self._used_parts), "planned capacity belongs to no state"
         if snapshot.columns.nodes is not self._snapshot.columns.nodes:
             return False
         self._snapshot = snapshot
@@ -118,12 +118,15 @@ class PoolCapacity:
 
     def copy(self) -> PoolCapacity:
         """A copy for planning."""
-        for ask in list(self._asked.values()):
+        for ask in list(self._asks.values()):
             self._table(ask)
-        self._asked.clear()
+        self._asks.clear()
         made = copy(self)
         made.free, made._slots = self.free.copy(), self._slots.copy()
-        made._in_use, made._taken = dict(self._in_use), {key: taken.copy() for key, taken in self._taken.items()}
+        made._in_use, made._used_parts = (
+            dict(self._in_use),
+            {key: parts.copy() for key, parts in self._used_parts.items()},
+        )
         made._counts = {key: counts.copy() for key, counts in self._counts.items()}
         made._tables = {key: table._replace(places=table.places.copy()) for key, table in self._tables.items()}
         return made
@@ -135,34 +138,34 @@ class PoolCapacity:
     def total_places(self, ask: GroupAsk) -> int:
         """The number of allocations that would fit into an empty pool."""
         sums, key = self._frame.empty_sums, ask.signature
-        found = sums.get(key)
-        if found is None:
-            found = sums[key] = int(self._places(ask, ALL_ROWS, is_empty=True).sum())
-        return found
+        total = sums.get(key)
+        if total is None:
+            total = sums[key] = int(self._places(ask, ALL_ROWS, is_empty=True).sum())
+        return total
 
     def take(self, demands: Iterable[PendingAllocs]) -> dict[int, int]:
         """Take capacity for some groups, from the first rows on; returns the number by row. Empty: nothing fits."""
-        taken: dict[int, int] = {}
+        number_by_row: dict[int, int] = {}
         for one in demands:
             table = self._table(one.ask)
             if table.total < max(1, one.least):
                 continue
-            left = one.number
+            remaining = one.number
             places = table.places
             for at in np.flatnonzero(places).tolist():
-                number = min(left, int(places[at]))
+                number = min(remaining, int(places[at]))
                 self._use(at, one.ask, number)
-                taken[at] = taken.get(at, 0) + number
-                left -= number
-                if not left:
+                number_by_row[at] = number_by_row.get(at, 0) + number
+                remaining -= number
+                if not remaining:
                     break
-            self._refresh(list(taken))
-        return taken
+            self._refresh(list(number_by_row))
+        return number_by_row
 
     def plan(self, demands: Iterable[PendingAllocs]) -> list[PlannedAllocs]:
         """As `take`, with what `first_release` gives back; groups without capacity are missing."""
-        taken = [(one.ask, self.take((one,))) for one in demands]
-        return [PlannedAllocs(ask, tuple(rows.items())) for ask, rows in taken if rows]
+        rows_by_ask = [(one.ask, self.take((one,))) for one in demands]
+        return [PlannedAllocs(ask, tuple(rows.items())) for ask, rows in rows_by_ask if rows]
 
     def has_capacity(self, demands: Iterable[PendingAllocs]) -> bool:
         """Whether some group could place an allocation now."""
@@ -175,7 +178,7 @@ class PoolCapacity:
         Only the row of each is recounted. Afterwards these allocations count as released.
         """
         sums = [self._table(one.ask).total for one in demands]
-        found = -1
+        first = -1
         for number, alloc in enumerate(ended, 1):
             for at in _rows_of(alloc, self._at):
                 before = [self._row_places(at, one.ask) for one in demands]
@@ -183,10 +186,10 @@ class PoolCapacity:
                 for index, one in enumerate(demands):
                     sums[index] += self._row_places(at, one.ask) - before[index]
             if any(total >= max(1, one.least) for total, one in zip(sums, demands, strict=True)):
-                found = number
+                first = number
                 break
         self._tables.clear()
-        return found
+        return first
 
     def _end(self, alloc: Allocation | PlannedAllocs, at: int) -> None:
         """Count an allocation as ended, without updating the tables."""
@@ -217,7 +220,7 @@ class PoolCapacity:
             self._use(at, planned.ask, number)
         self._refresh([at for at, _ in planned.rows])
 
-    def spares(self, rows: Iterable[int], demands: Sequence[PendingAllocs]) -> bool:
+    def fits_on_each(self, rows: Iterable[int], demands: Sequence[PendingAllocs]) -> bool:
         """Whether all of these allocations fit on each of these rows in addition to the taken capacity, whichever
         devices they get there."""
         amounts = sum((_amounts(one.ask) * one.number for one in demands), np.zeros(len(AMOUNTS), np.int64))
@@ -228,9 +231,9 @@ class PoolCapacity:
                 return False
             if requests:
                 rack = rack_of(self._snapshot.nodes[self._ids[at]])
-                taken = [(one, int(parts[at])) for one, parts in self._taken.items() if parts[at]]
+                used = [(one, int(parts[at])) for one, parts in self._used_parts.items() if parts[at]]
                 parts_of = {request: int(self._device_parts(request)[at]) for request, _ in requests}
-                if not _spares_devices(rack, requests, taken, parts_of):
+                if not _has_spare_devices(rack, requests, used, parts_of):
                     return False
         return True
 
@@ -244,28 +247,28 @@ class PoolCapacity:
                 if request.all_of_node:
                     rack = rack_of(self._snapshot.nodes[self._ids[at]])
                     parts = CARD_PARTS * len(rack.matching(request))
-                self._taken.setdefault(request, np.zeros_like(self._slots))[at] += parts
+                self._used_parts.setdefault(request, np.zeros_like(self._slots))[at] += parts
 
     def _table(self, ask: GroupAsk) -> _PlacesByRow:
         key = ask.signature
-        found = self._tables.get(key)
-        if found is None:
-            if len(self._asked) < TABLES_MAX:
-                self._asked[key] = ask
+        table = self._tables.get(key)
+        if table is None:
+            if len(self._asks) < TABLES_MAX:
+                self._asks[key] = ask
             if not self._may_fit(ask):
                 # Where many jobs ask for different amounts of a full pool, no row has to be looked at for each.
                 return _PlacesByRow(ask, np.zeros_like(self._slots), 0)
             places = self._places(ask, ALL_ROWS, is_empty=False)
             if len(self._tables) >= TABLES_MAX:
                 del self._tables[next(iter(self._tables))]
-            found = self._tables[key] = _PlacesByRow(ask, places, int(places.sum()))
-        return found
+            table = self._tables[key] = _PlacesByRow(ask, places, int(places.sum()))
+        return table
 
     def _may_fit(self, ask: GroupAsk) -> bool:
         """Whether the largest free amounts of all rows suffice, ignoring that they may be on different rows."""
         if self._most is None:
             self._most = self.free.max(axis=0, initial=0).tolist()
-        if any(asked > free for asked, free in zip(_amounts(ask).tolist(), self._most, strict=True)):
+        if any(required > free for required, free in zip(_amounts(ask).tolist(), self._most, strict=True)):
             return False
         return all(bool((self._device_parts(request) > 0).any()) for request in ask.needed_devices)
 
@@ -277,11 +280,11 @@ class PoolCapacity:
         rows = np.asarray(changed, np.int64)
         for key, table in self._tables.items():
             now = self._places(table.ask, rows, is_empty=False)
-            grown = int(now.sum()) - int(table.places[rows].sum())
+            growth = int(now.sum()) - int(table.places[rows].sum())
             table.places[rows] = now
-            if grown:
-                assert table.total + grown >= 0, (table.total, grown, "the total is the sum of the rows' places")
-                self._tables[key] = table._replace(total=table.total + grown)
+            if growth:
+                assert table.total + growth >= 0, (table.total, growth, "the total is the sum of the rows' places")
+                self._tables[key] = table._replace(total=table.total + growth)
 
     def _recount(self, changed: list[int], columns: Columns) -> None:
         """Read the allocations of some rows from the state again."""
@@ -301,10 +304,10 @@ class PoolCapacity:
         free = (self.offered if is_empty else self.free)[rows]
         slots = (self._frame.empty_slots if is_empty else self._slots)[rows]
         amounts = _amounts(ask)
-        asked = np.flatnonzero(amounts)
-        if len(asked):
-            found = np.maximum(free[:, asked], 0) // amounts[asked]
-            places: IntArray = np.minimum(found.min(axis=1), slots)
+        columns = np.flatnonzero(amounts)
+        if len(columns):
+            by_column = np.maximum(free[:, columns], 0) // amounts[columns]
+            places: IntArray = np.minimum(by_column.min(axis=1), slots)
         else:
             places = slots.copy()
         for request in ask.needed_devices:
@@ -313,13 +316,13 @@ class PoolCapacity:
 
     def _row_places(self, at: int, ask: GroupAsk) -> int:
         """The value of `places` for one row."""
-        found = int(self._slots[at])
-        for asked, free in zip(_amounts(ask).tolist(), self.free[at].tolist(), strict=True):
-            if asked:
-                found = min(found, max(0, free) // asked)
+        places = int(self._slots[at])
+        for required, free in zip(_amounts(ask).tolist(), self.free[at].tolist(), strict=True):
+            if required:
+                places = min(places, max(0, free) // required)
         for request in ask.needed_devices:
-            found = min(found, int(self._device_places(request, slice(at, at + 1), is_empty=False)[0]))
-        return max(0, found)
+            places = min(places, int(self._device_places(request, slice(at, at + 1), is_empty=False)[0]))
+        return max(0, places)
 
     def _use(self, at: int, ask: GroupAsk, number: int) -> None:
         """Take capacity for `number` allocations; negative: give it back."""
@@ -329,21 +332,23 @@ class PoolCapacity:
         for _, request in ask.devices:
             # All devices of a node are one allocation's: no other can be given back before, so the count is the same.
             counts = number * (self._device_parts(request) if request.all_of_node else self._needed_parts(request))
-            self._taken.setdefault(request, np.zeros_like(self._slots))[at] += counts[at]
+            self._used_parts.setdefault(request, np.zeros_like(self._slots))[at] += counts[at]
 
     def _device_places(self, request: RequestedDevice, rows: IntArray | slice, *, is_empty: bool) -> IntArray:
         """The number of allocations for which each row has enough devices."""
         counts = self._device_parts(request, is_empty=is_empty)[rows]
-        others = [number[rows] for other, number in self._taken.items() if not is_empty and _overlap(other, request)]
-        taken = np.asarray(sum(others, start=np.zeros_like(counts)))
+        others = [
+            number[rows] for other, number in self._used_parts.items() if not is_empty and _overlap(other, request)
+        ]
+        used = np.asarray(sum(others, start=np.zeros_like(counts)))
         if request.all_of_node:
-            found: IntArray = ((counts > 0) & (taken == 0)).astype(np.int64)
-            return found
-        places: IntArray = np.maximum(counts - taken, 0) // self._needed_parts(request)[rows]
+            empty_places: IntArray = ((counts > 0) & (used == 0)).astype(np.int64)
+            return empty_places
+        places: IntArray = np.maximum(counts - used, 0) // self._needed_parts(request)[rows]
         return places
 
     def _device_parts(self, request: RequestedDevice, *, is_empty: bool = False) -> IntArray:
-        """The free devices of each row in parts of a card; those in `_taken` count as free."""
+        """The free devices of each row in parts of a card; those in `_used_parts` count as free."""
         present = self._frame.empty_counts if is_empty else self._counts
         counts = present.get(request)
         if counts is None and is_empty:
@@ -358,29 +363,29 @@ class PoolCapacity:
 
     def _needed_parts(self, request: RequestedDevice) -> IntArray:
         """The parts of a card that one allocation uses on each row."""
-        found = self._frame.needed_parts.get(request)
-        if found is None:
+        parts = self._frame.needed_parts.get(request)
+        if parts is None:
             nodes = self._snapshot.nodes
             each = [_parts(request, rack_of(nodes[node_id])) for node_id in self._ids]
-            found = self._frame.needed_parts[request] = np.asarray(each, np.int64)
-        return found
+            parts = self._frame.needed_parts[request] = np.asarray(each, np.int64)
+        return parts
 
     def _present_counts(self, request: RequestedDevice) -> IntArray:
         """The device counts of all rows; those of unchanged nodes are cached."""
         lasting = self._snapshot.columns.nodes.lasting
         cached: dict[str, tuple[Node, ExclusiveResources, int]] = lasting.setdefault(("pool capacity", request), {})
         nodes, in_use = self._snapshot.nodes, self._snapshot.columns.in_use
-        found: list[int] = []
+        counts: list[int] = []
         for at, node_id in enumerate(self._ids):
             if at in self._in_use:
-                found.append(_count(self._snapshot.nodes[self._ids[at]], request, self._in_use[at]))
+                counts.append(_count(self._snapshot.nodes[self._ids[at]], request, self._in_use[at]))
                 continue
             node, now = nodes[node_id], in_use.get(node_id, NOTHING_IN_USE)
             entry = cached.get(node_id)
             if entry is None or entry[0] is not node or entry[1] is not now:
                 entry = cached[node_id] = (node, now, _count(self._snapshot.nodes[self._ids[at]], request, now))
-            found.append(entry[2])
-        return np.asarray(found, np.int64)
+            counts.append(entry[2])
+        return np.asarray(counts, np.int64)
 
 
 def _rows_of(alloc: Allocation | PlannedAllocs, at: Mapping[str, int]) -> Iterable[int]:
@@ -405,10 +410,10 @@ def _count(node: Node, request: RequestedDevice, in_use: ExclusiveResources) -> 
     return 0 if request.all_of_node and free < len(items) else free * CARD_PARTS
 
 
-def _spares_devices(
+def _has_spare_devices(
     rack: Rack,
     requests: Sequence[tuple[RequestedDevice, int]],
-    taken: Sequence[tuple[RequestedDevice, int]],
+    used: Sequence[tuple[RequestedDevice, int]],
     free: Mapping[RequestedDevice, int],
 ) -> bool:
     """Whether a node has devices for these requests in addition to the taken ones, whichever they get.
@@ -420,7 +425,7 @@ def _spares_devices(
     of the devices that are left no two may be adjacent.
     """
     more = [(one, _mask(rack, one), parts) for one, parts in requests]
-    before = [(one, _mask(rack, one), parts) for one, parts in taken]
+    before = [(one, _mask(rack, one), parts) for one, parts in used]
     for request, mask, _ in more:
         if not any(mask & other for _, other, _ in before):
             continue
@@ -446,12 +451,12 @@ def _unit(request: RequestedDevice, rack: Rack | None) -> int:
 
 def _mask(rack: Rack, request: RequestedDevice) -> int:
     """The devices that a request or its alternatives permit, booked or not."""
-    found = 0
+    mask = 0
     for kind in rack.kinds(request):
-        found |= kind.mask
+        mask |= kind.mask
     for other in request.first_available:
-        found |= _mask(rack, other)
-    return found
+        mask |= _mask(rack, other)
+    return mask
 
 
 def _is_met_by_any(rack: Rack, request: RequestedDevice) -> bool:
@@ -491,13 +496,13 @@ def _frame(snapshot: Snapshot, pool: str) -> _Frame:
     """The pool's ready nodes."""
     nodes = snapshot.columns.nodes
     key = ("rows of a pool", pool)
-    found: _Frame | None = nodes.memo.get(key)
-    if found is None:
+    frame: _Frame | None = nodes.memo.get(key)
+    if frame is None:
         number = nodes.pools.numbers.get(pool, -1)
         rows: IntArray = np.flatnonzero((nodes.offered[:, POOL] == number) & (nodes.offered[:, IS_READY] > 0))
         ids = tuple(nodes.ids[row] for row in rows.tolist())
         limits = nodes.offered[rows, ALLOCS]
-        found = nodes.memo[key] = _Frame(
+        frame = nodes.memo[key] = _Frame(
             rows=rows,
             ids=ids,
             at={node_id: at for at, node_id in enumerate(ids)},
@@ -508,4 +513,4 @@ def _frame(snapshot: Snapshot, pool: str) -> _Frame:
             needed_parts={},
             empty_sums={},
         )
-    return found
+    return frame

@@ -29,10 +29,10 @@ class PortGrant(NamedTuple):
 class _Offer:
     """A node's ports during assignment."""
 
-    def __init__(self, node: Node, taken: Mapping[str, int], salt: int) -> None:
+    def __init__(self, node: Node, used: Mapping[str, int], salt: int) -> None:
         self.node = node
         self.salt = salt
-        self.taken: dict[str, int] = dict(taken)
+        self.used: dict[str, int] = dict(used)
         self.default = _default_network(node)
         self.reserved = reserved_bits(node.reserved_resources.networks.reserved_host_ports)
 
@@ -44,14 +44,14 @@ class _Offer:
 
     def bits(self, address: str) -> int:
         """The unavailable ports of an address: used, or reserved on the node or the network."""
-        kept = self.reserved
+        reserved = self.reserved
         for network in self.node.host_networks.values():
             if network.reserved_ports and _address_of(network) == address:
-                kept |= reserved_bits(network.reserved_ports)
-        return self.taken.get(address, 0) | kept
+                reserved |= reserved_bits(network.reserved_ports)
+        return self.used.get(address, 0) | reserved
 
     def take(self, address: str, port: int) -> None:
-        self.taken[address] = self.taken.get(address, 0) | 1 << port
+        self.used[address] = self.used.get(address, 0) | 1 << port
 
     def dynamic(self, address: str) -> int | None:
         """A free port of the node's dynamic range: a few random attempts, then the first free one."""
@@ -79,23 +79,23 @@ def has_ports(group: TaskGroup) -> bool:
     return bool(group.networks) or any(task.resources.networks for task in group.tasks)
 
 
-def grant_ports(node: Node, taken: Mapping[str, int], group: TaskGroup, *, salt: int) -> PortGrant | str:
+def grant_ports(node: Node, used: Mapping[str, int], group: TaskGroup, *, salt: int) -> PortGrant | str:
     """The group's ports on a node, or the reason why they are unavailable."""
-    offer = _Offer(node, taken, salt)
+    offer = _Offer(node, used, salt)
     shared, mappings = [], []
     for network in group.networks:
-        given = _grant_network(offer, network)
-        if isinstance(given, str):
-            return given
-        shared.append(given[0])
-        mappings.extend(given[1])
+        granted = _grant_network(offer, network)
+        if isinstance(granted, str):
+            return granted
+        shared.append(granted[0])
+        mappings.extend(granted[1])
     tasks: dict[str, tuple[NetworkResource, ...]] = {}
     for task in group.tasks:
         for network in task.resources.networks:
-            given = _grant_network(offer, network)
-            if isinstance(given, str):
-                return given
-            tasks[task.name] = (*tasks.get(task.name, ()), given[0])
+            granted = _grant_network(offer, network)
+            if isinstance(granted, str):
+                return granted
+            tasks[task.name] = (*tasks.get(task.name, ()), granted[0])
     return PortGrant(tuple(shared), tuple(mappings), tasks)
 
 
@@ -109,17 +109,17 @@ class PortProblem(NamedTuple):
     value: int = 0
 
 
-def port_problems(node: Node, taken: Mapping[str, int], group: TaskGroup) -> tuple[PortProblem, ...]:
+def port_problems(node: Node, used: Mapping[str, int], group: TaskGroup) -> tuple[PortProblem, ...]:
     """All ports that are unavailable on the node, each checked after the others were assigned."""
-    offer = _Offer(node, taken, 0)
-    found: list[PortProblem] = []
+    offer = _Offer(node, used, 0)
+    problems: list[PortProblem] = []
     networks = [*group.networks, *(network for task in group.tasks for network in task.resources.networks)]
     for network in networks:
         for port in (*network.reserved_ports, *network.dynamic_ports):
             problem = _port_problem(offer, port, is_static=port in network.reserved_ports)
             if problem is not None:
-                found.append(problem)
-    return tuple(found)
+                problems.append(problem)
+    return tuple(problems)
 
 
 def _port_problem(offer: _Offer, port: Port, *, is_static: bool) -> PortProblem | None:
@@ -143,10 +143,10 @@ def _port_problem(offer: _Offer, port: Port, *, is_static: bool) -> PortProblem 
     return None
 
 
-def _grant_network(offer: _Offer, asked: NetworkResource) -> tuple[NetworkResource, list[PortMapping]] | str:
+def _grant_network(offer: _Offer, network: NetworkResource) -> tuple[NetworkResource, list[PortMapping]] | str:
     mappings: list[PortMapping] = []
     fixed, dynamic = [], []
-    for port in asked.reserved_ports:
+    for port in network.reserved_ports:
         address = offer.address(port.host_network)
         if address is None:
             return f"network: no addresses available for {port.host_network or 'default'} network"
@@ -157,7 +157,7 @@ def _grant_network(offer: _Offer, asked: NetworkResource) -> tuple[NetworkResour
         offer.take(address, port.value)
         fixed.append(port)
         mappings.append(_mapping(port, port.value, address))
-    for port in asked.dynamic_ports:
+    for port in network.dynamic_ports:
         address = offer.address(port.host_network)
         if address is None:
             return f"network: no addresses available for {port.host_network or 'default'} network"
@@ -168,14 +168,14 @@ def _grant_network(offer: _Offer, asked: NetworkResource) -> tuple[NetworkResour
         dynamic.append(replace(port, value=value, to=value if port.to == -1 else port.to))
         mappings.append(_mapping(port, value, address))
     assert len(mappings) == len(fixed) + len(dynamic), "each port is mapped once"
-    given = replace(
-        asked,
+    granted = replace(
+        network,
         ip=offer.address("") or "",
-        device=asked.device or ("" if offer.default is None else offer.default.device),
+        device=network.device or ("" if offer.default is None else offer.default.device),
         reserved_ports=tuple(fixed),
         dynamic_ports=tuple(dynamic),
     )
-    return given, mappings
+    return granted, mappings
 
 
 def _address_of(network: HostNetworkInfo) -> str:

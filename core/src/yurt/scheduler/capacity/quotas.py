@@ -80,31 +80,31 @@ class RegionQuota:
         self._parts = tuple(parts)
         self._used = [used_by(snapshot, self._namespaces, part.pool) for part in self._parts]
 
-    def lacking(self, changes: Iterable[LimitChange]) -> Sequence[str]:
+    def exceeded_dimensions(self, changes: Iterable[LimitChange]) -> Sequence[str]:
         """The excess of the changes together, in every dimension that they enlarge."""
         counted_changes = tuple(self._own(changes))
-        found: list[str] = []
+        dimensions: list[str] = []
         for part, used in zip(self._parts, self._used, strict=True):
-            grown = _sum([change for change in counted_changes if counts_in(part.pool, change.key[1])])
-            asked = {dimension.name: dimension.used for dimension in part.dimensions(grown)}
+            total = _sum([change for change in counted_changes if counts_in(part.pool, change.key[1])])
+            required = {dimension.name: dimension.used for dimension in part.dimensions(total)}
             place = f'node pool "{part.pool}": ' if part.pool else ""
-            found += [
-                place + exhausted_text(dimension, asked[dimension.name])
+            dimensions += [
+                place + exhausted_text(dimension, required[dimension.name])
                 for dimension in part.dimensions(used)
-                if 0 < asked[dimension.name] > dimension.allowed - dimension.used
+                if 0 < required[dimension.name] > dimension.allowed - dimension.used
             ]
-        return found
+        return dimensions
 
     def fitting(self, change: LimitChange, most: int) -> int:
         """The number of times that the change fits, up to `most`."""
         for part, used in zip(self._parts, self._used, strict=True):
             if change.key[0] not in self._namespaces or not counts_in(part.pool, change.key[1]):
                 continue
-            asked = {dimension.name: dimension.used for dimension in part.dimensions(change.amounts)}
+            required = {dimension.name: dimension.used for dimension in part.dimensions(change.amounts)}
             for dimension in part.dimensions(used):
-                if asked[dimension.name] > 0:
-                    left = max(0, dimension.allowed - dimension.used)
-                    most = min(most, left // asked[dimension.name])
+                if required[dimension.name] > 0:
+                    free = max(0, dimension.allowed - dimension.used)
+                    most = min(most, free // required[dimension.name])
         return most
 
     def count(self, change: LimitChange) -> None:
@@ -146,15 +146,15 @@ class QuotaLimits:
         return tuple(RegionQuota(snapshot, spec, parts) for spec, parts in parts_by_quota if any(map(_limits, parts)))
 
 
-def exhausted_text(dimension: Dimension, asked: int) -> str:
+def exhausted_text(dimension: Dimension, required: int) -> str:
     """The text `memory exhausted (512 MB needed, 300 of 1000 MB left)`."""
     scale = scale_of(dimension)
     unit = f" {dimension.unit}" if dimension.unit else ""
-    needed = f"{dimension.name} exhausted ({amount_text(asked, scale)}{unit} needed, "
+    needed = f"{dimension.name} exhausted ({amount_text(required, scale)}{unit} needed, "
     if not dimension.allowed:
         return needed + "none allowed)"
-    left = amount_text(max(0, dimension.allowed - dimension.used), scale)
-    return f"{needed}{left} of {amount_text(dimension.allowed, scale)}{unit} left)"
+    free = amount_text(max(0, dimension.allowed - dimension.used), scale)
+    return f"{needed}{free} of {amount_text(dimension.allowed, scale)}{unit} left)"
 
 
 def scale_of(dimension: Dimension) -> int:

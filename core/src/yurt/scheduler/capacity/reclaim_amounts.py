@@ -42,11 +42,11 @@ def _part(request: RequestedDevice, snapshot: Snapshot, pool: str) -> int:
         return MILLI
     amounts = (request.name, request.share, request.memory_mb, request.compute)
     memo, key = snapshot.columns.nodes.memo, ("part of a device", pool, *amounts)
-    found: int | None = memo.get(key)
-    if found is None:
+    parts: int | None = memo.get(key)
+    if parts is None:
         of_compute = request.compute * MILLI // 100
-        found = memo[key] = max(_parts(request, snapshot, pool), default=0) or of_compute or MILLI
-    return found
+        parts = memo[key] = max(_parts(request, snapshot, pool), default=0) or of_compute or MILLI
+    return parts
 
 
 def _parts(request: RequestedDevice, snapshot: Snapshot, pool: str) -> Iterator[int]:

@@ -35,7 +35,7 @@ class ClusterView:
         self.rows = snapshot.columns.nodes
         self.offered: IntArray = self.rows.offered
         self._used: IntArray | None = None
-        self._touched: dict[int, list[int]] = {}
+        self._used_in_plan: dict[int, list[int]] = {}
         """The usage of changed rows, until the number of these makes a copy of the whole array cheaper."""
         self._offers: dict[int, list[int]] = {}
         """The capacity of rows that were read one by one."""
@@ -57,24 +57,24 @@ class ClusterView:
     def used(self) -> IntArray:
         """The usage of all rows; call again after a change."""
         if self._used is None:
-            if not self._touched:
+            if not self._used_in_plan:
                 return self.columns.used
             self._used = self.look()
-            self._touched.clear()
+            self._used_in_plan.clear()
         return self._used
 
     def look(self) -> IntArray:
         """`used` for a single read: `changed_rows` still reports the same rows afterwards."""
-        if self._used is not None or not self._touched:
+        if self._used is not None or not self._used_in_plan:
             return self.used
-        found = self.columns.used.copy(order="F")
-        found[list(self._touched)] = list(self._touched.values())
-        return found
+        used = self.columns.used.copy(order="F")
+        used[list(self._used_in_plan)] = list(self._used_in_plan.values())
+        return used
 
     def changed_rows(self) -> list[int]:
         """The rows whose usage the plan changes."""
         if self._used is None:
-            return list(self._touched)
+            return list(self._used_in_plan)
         changed: list[int] = np.flatnonzero((self._used != self.columns.used).any(axis=1)).tolist()
         return changed
 
@@ -83,15 +83,15 @@ class ClusterView:
         if self._used is not None:
             amounts: list[int] = self._used[row].tolist()
             return amounts
-        touched = self._touched.get(row)
-        return self.columns.used_on(row) if touched is None else touched
+        planned = self._used_in_plan.get(row)
+        return self.columns.used_on(row) if planned is None else planned
 
     def offered_on(self, row: int) -> list[int]:
         """The capacity of one row."""
-        found = self._offers.get(row)
-        if found is None:
-            found = self._offers[row] = self.offered[row].tolist()
-        return found
+        offered = self._offers.get(row)
+        if offered is None:
+            offered = self._offers[row] = self.offered[row].tolist()
+        return offered
 
     def node(self, row: int) -> Node:
         """The node of a row."""
@@ -104,8 +104,8 @@ class ClusterView:
     def in_use(self, row: int) -> ExclusiveResources:
         """The exclusive resources in use on a node."""
         node_id = self.rows.ids[row]
-        found = self._in_use.get(node_id)
-        return self.columns.in_use.get(node_id, NOTHING_IN_USE) if found is None else found
+        planned = self._in_use.get(node_id)
+        return self.columns.in_use.get(node_id, NOTHING_IN_USE) if planned is None else planned
 
     @property
     def rows_in_plan(self) -> list[int]:
@@ -142,7 +142,7 @@ class ClusterView:
         used[CORES] += sign * len(usage.cores)
         used[ALLOCS] += sign
         if self._used is None:
-            self._touched[row] = used
+            self._used_in_plan[row] = used
         if usage.is_exclusive:
             self._in_use[self.rows.ids[row]] = with_usage(self.in_use(row), usage, sign)
 
@@ -157,11 +157,11 @@ class ClusterView:
 
     def exhausted(self, row: int, usage: Usage) -> list[str]:
         """The dimensions in which a usage exceeds a row's free capacity."""
-        used, offered, asked = self.used_on(row), self.offered_on(row), usage.amounts
-        found = [name for column, name in DIMENSIONS if used[column] + asked[column] > offered[column]]
+        used, offered, required = self.used_on(row), self.offered_on(row), usage.amounts
+        dimensions = [name for column, name in DIMENSIONS if used[column] + required[column] > offered[column]]
         if 0 < offered[ALLOCS] < used[ALLOCS] + 1:
-            found.append(MAX_ALLOCS)
-        return found
+            dimensions.append(MAX_ALLOCS)
+        return dimensions
 
     def _count(self, alloc: Allocation, sign: int) -> None:
         row = self.row(alloc.node_id)

@@ -61,8 +61,8 @@ def _is_ordered(operand: str) -> Callable[[str, str], bool]:
 
 def _integer(text: str) -> int | None:
     """The text as a 64-bit integer, or None."""
-    found = int(text) if _INTEGER.fullmatch(text) else None
-    return found if found is not None and -(1 << 63) <= found < 1 << 63 else None
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
 
 
 def _number(text: str) -> float | None:
@@ -70,8 +70,8 @@ def _number(text: str) -> float | None:
     `nan`."""
     if _SPECIAL.fullmatch(text):
         return float(text)
-    found = float(text) if _DECIMAL.fullmatch(text) else None
-    return found if found is not None and math.isfinite(found) else None
+    number = float(text) if _DECIMAL.fullmatch(text) else None
+    return number if number is not None and math.isfinite(number) else None
 
 
 def _compiled(text: str) -> Regexp | None:

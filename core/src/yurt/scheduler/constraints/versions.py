@@ -25,7 +25,7 @@ class ParsedVersion(NamedTuple):
 
     parts: tuple[int, ...]
     prerelease: str
-    given: int
+    part_count: int
     """The number of parts in the text."""
 
     @property
@@ -42,11 +42,11 @@ class ParsedVersion(NamedTuple):
 
 def is_version_within(version: str, constraints: str, *, strict: bool) -> bool:
     """Whether a version satisfies all comma-separated constraints."""
-    found, required = _version(version.strip(), strict), _constraints(constraints, strict)
+    parsed, required = _version(version.strip(), strict), _constraints(constraints, strict)
     return (
-        found is not None
+        parsed is not None
         and required is not None
-        and all(_meets(found, op, than, strict=strict) for op, than in required)
+        and all(_meets(parsed, op, than, strict=strict) for op, than in required)
     )
 
 
@@ -72,40 +72,44 @@ def _version(text: str, strict: bool) -> ParsedVersion | None:
 
 @lru_cache(maxsize=CACHE)
 def _constraints(text: str, strict: bool) -> tuple[tuple[str, ParsedVersion], ...] | None:
-    found = []
+    parsed = []
     for part in text.split(","):
         match = _CONSTRAINT.fullmatch(part)
         version = _version(match[2], strict) if match is not None else None
         if match is None or version is None:
             return None
-        found.append((match[1] or "=", version))
-    return tuple(found)
+        parsed.append((match[1] or "=", version))
+    return tuple(parsed)
 
 
-def _meets(found: ParsedVersion, operand: str, than: ParsedVersion, *, strict: bool) -> bool:
+def _meets(version: ParsedVersion, operand: str, than: ParsedVersion, *, strict: bool) -> bool:
     if operand in ("=", "!="):
-        return (found.order == than.order) == (operand == "=")
-    if not strict and not _is_prerelease_allowed(found, than):
+        return (version.order == than.order) == (operand == "=")
+    if not strict and not _is_prerelease_allowed(version, than):
         return False
     if operand == PESSIMISTIC:
-        return _is_close(found, than, strict=strict)
+        return _is_close(version, than, strict=strict)
     return {
-        ">": found.order > than.order,
-        ">=": found.order >= than.order,
-        "<": found.order < than.order,
-        "<=": found.order <= than.order,
+        ">": version.order > than.order,
+        ">=": version.order >= than.order,
+        "<": version.order < than.order,
+        "<=": version.order <= than.order,
     }[operand]
 
 
-def _is_close(found: ParsedVersion, than: ParsedVersion, *, strict: bool) -> bool:
+def _is_close(version: ParsedVersion, than: ParsedVersion, *, strict: bool) -> bool:
     """Whether only the last part of the constraint is exceeded; a version with fewer parts does not match."""
-    kept = than.given - 1
-    if than.prerelease and not found.prerelease and not strict:
+    fixed = than.part_count - 1
+    if than.prerelease and not version.prerelease and not strict:
         return False
-    return found.order >= than.order and found.parts[:kept] == than.parts[:kept] and max(3, found.given) >= than.given
+    return (
+        version.order >= than.order
+        and version.parts[:fixed] == than.parts[:fixed]
+        and max(3, version.part_count) >= than.part_count
+    )
 
 
-def _is_prerelease_allowed(found: ParsedVersion, than: ParsedVersion) -> bool:
-    if not found.prerelease:
+def _is_prerelease_allowed(version: ParsedVersion, than: ParsedVersion) -> bool:
+    if not version.prerelease:
         return True
-    return bool(than.prerelease) and found.parts == than.parts
+    return bool(than.prerelease) and version.parts == than.parts

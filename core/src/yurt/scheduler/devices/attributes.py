@@ -59,8 +59,8 @@ def text_of(kind: NodeDeviceResource, instance: NodeDevice | None, name: str) ->
 def number_of(kind: NodeDeviceResource, instance: NodeDevice | None, name: str) -> float | None:
     """An attribute as a number in its base unit: bytes for sizes."""
     text = text_of(kind, instance, name)
-    found = None if text is None else _quantity(text)
-    return None if found is None else found[1]
+    quantity = None if text is None else _quantity(text)
+    return None if quantity is None else quantity[1]
 
 
 def meets(operand: str, kind: NodeDeviceResource, left: str, right: str, instance: NodeDevice | None = None) -> bool:
@@ -114,5 +114,5 @@ def _text(attribute: Attribute) -> str | None:
 def _quantity(text: str) -> tuple[str, float] | None:
     """Dimension and amount: ("B", 1024.0) for `1 KiB`."""
     match = _QUANTITY.fullmatch(text.strip())
-    found = None if match is None else _UNITS.get(match[2]) or _UNITS.get(match[2].lower())
-    return None if match is None or found is None else (found[0], float(match[1]) * found[1])
+    unit = None if match is None else _UNITS.get(match[2]) or _UNITS.get(match[2].lower())
+    return None if match is None or unit is None else (unit[0], float(match[1]) * unit[1])

@@ -75,14 +75,14 @@ def instance_key(kind: NodeDeviceResource, instance: str) -> str:
 
 def bookings(in_use: Iterable[str]) -> dict[str, Booked]:
     """The bookings by device key."""
-    found: dict[str, Booked] = {}
+    by_device: dict[str, Booked] = {}
     for key in in_use:
         device, share = parted(key)
-        booked = found.get(device, NOTHING)
-        found[device] = (
+        booked = by_device.get(device, NOTHING)
+        by_device[device] = (
             booked._replace(is_whole=True) if share is None else booked._replace(shares=(*booked.shares, share))
         )
-    return found
+    return by_device
 
 
 def parted(key: str) -> tuple[str, Share | None]:
@@ -96,8 +96,8 @@ def parted(key: str) -> tuple[str, Share | None]:
 
 def capacity_mb(kind: NodeDeviceResource, instance: NodeDevice) -> int:
     """Bookable MiB of a device; 0 when unknown."""
-    total, kept = (number_of(kind, instance, name) for name in ("memory", "memory_reserved"))
-    return max(0, int(((total or 0.0) - (kept or 0.0)) // MIB))
+    total, reserved = (number_of(kind, instance, name) for name in ("memory", "memory_reserved"))
+    return max(0, int(((total or 0.0) - (reserved or 0.0)) // MIB))
 
 
 def part_milli(kind: NodeDeviceResource, instance: NodeDevice, memory_mb: int, compute: int) -> int:

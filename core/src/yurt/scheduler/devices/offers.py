@@ -53,8 +53,8 @@ ORDERS_MAX = 24
 """The maximum number of orders in which the requests of a group are tried when the given order fails."""
 
 CORES_MAX = 65_536
-RACKS_KEPT = 16_384
-REQUESTS_KEPT = 256
+RACKS_MAX = 16_384
+REQUESTS_MAX = 256
 NO_TOPOLOGY = DeviceTopology()
 WHOLE_DEVICE = Booked(is_whole=True)
 
@@ -108,11 +108,11 @@ class Rack:
 
     def kinds(self, request: RequestedDevice) -> list[KindChoice]:
         """The kinds that match the request, in the node's order."""
-        found = self._kinds.get(request)
-        if found is None:
-            if len(self._kinds) >= REQUESTS_KEPT:
+        kinds = self._kinds.get(request)
+        if kinds is None:
+            if len(self._kinds) >= REQUESTS_MAX:
                 self._kinds.clear()
-            found = self._kinds[request] = [
+            kinds = self._kinds[request] = [
                 KindChoice(
                     number=items[0].kind_number,
                     mask=mask_of(item.number for item in items),
@@ -121,16 +121,16 @@ class Rack:
                 )
                 for items in _by_kind(self.matching(request))
             ]
-        return found
+        return kinds
 
     def matching(self, request: RequestedDevice) -> list[DeviceItem]:
         """The healthy instances that the request permits, booked or not."""
-        found = self._matching.get(request)
-        if found is None:
-            if len(self._matching) >= REQUESTS_KEPT:
+        items = self._matching.get(request)
+        if items is None:
+            if len(self._matching) >= REQUESTS_MAX:
                 self._matching.clear()
             named = {number for number, kind in enumerate(self.devices) if is_named(kind, request.name)}
-            found = self._matching[request] = [
+            items = self._matching[request] = [
                 item
                 for item in self.items
                 if item.kind_number in named
@@ -138,7 +138,7 @@ class Rack:
                 and permits(item.instance, request)
                 and (not request.constraints or admits(item.kind, item.instance, request.constraints))
             ]
-        return found
+        return items
 
     def free(self, in_use: Iterable[str]) -> int:
         """The healthy instances without bookings, as a mask."""
@@ -159,19 +159,19 @@ _racks: dict[int, Rack] = {}
 def rack_of(node: Node) -> Rack:
     """The rack of a node."""
     devices = node.node_resources.devices
-    found = _racks.get(id(devices))
-    if found is None:
-        if len(_racks) >= RACKS_KEPT:
+    rack = _racks.get(id(devices))
+    if rack is None:
+        if len(_racks) >= RACKS_MAX:
             _racks.clear()
-        found = _racks[id(devices)] = Rack(devices)
-    return found
+        rack = _racks[id(devices)] = Rack(devices)
+    return rack
 
 
 class DeviceOffer(NamedTuple):
     """The grants for a request, their bookings and the score."""
 
     devices: tuple[AllocatedDeviceResource, ...]
-    taken: tuple[tuple[str, Booked], ...]
+    bookings: tuple[tuple[str, Booked], ...]
     matched: float
     scores: tuple[float, ...] = ()
 
@@ -188,7 +188,7 @@ class Stock:
         self.items = self.rack.items
         self.free = self.rack.free(in_use)
         self._in_use = in_use
-        self._taken: dict[str, Booked] = {}
+        self._new_bookings: dict[str, Booked] = {}
 
     @cached_property
     def _booked(self) -> dict[str, Booked]:
@@ -197,7 +197,7 @@ class Stock:
 
     def of(self, item: DeviceItem) -> Booked:
         """The bookings of an instance."""
-        return self._taken.get(item.key) or self._booked.get(item.key, NOTHING)
+        return self._new_bookings.get(item.key) or self._booked.get(item.key, NOTHING)
 
     def is_free(self, item: DeviceItem) -> bool:
         """Whether an instance is healthy and has no bookings."""
@@ -209,8 +209,8 @@ class Stock:
 
     def take(self, offer: DeviceOffer) -> None:
         """Book the offer's instances, which later requests then cannot use."""
-        for key, booked in offer.taken:
-            self._taken[key] = booked
+        for key, booked in offer.bookings:
+            self._new_bookings[key] = booked
             self.free &= ~(1 << self.rack.number_of[key])
 
 
@@ -298,8 +298,8 @@ def find_offer(stock: Stock, request: RequestedDevice) -> DeviceOffer | None:
     if request.all_of_node:
         return _all(stock, stock.matching(request))
     if request.share == MIG:
-        found = stock.matching(request)
-        return _part(stock, request, found) or _new_parts(stock, request, found)
+        items = stock.matching(request)
+        return _part(stock, request, items) or _new_parts(stock, request, items)
     if request.share:
         return _shares(stock, request, stock.matching(request))
     return _whole(stock, request)
@@ -354,12 +354,12 @@ def _whole(stock: Stock, request: RequestedDevice) -> DeviceOffer | None:
         kind, chosen = offers[0]
         if len(offers) > 1:
             kind, chosen = min(offers, key=lambda o: _rank(o[0], layout.cost(members(o[1]), free, wish)))
-        return _given(stock, chosen, kind.weight, wish)
+        return _offer_of(stock, chosen, kind.weight, wish)
     if wish.number < 2 or request.name.count("/") > 1:
         return None
     mixed = mask_of(item.number for item in stock.matching(request) if not item.is_part) & free
     chosen_of_all = choose(layout, mixed, free, wish)
-    return None if chosen_of_all is None else _given(stock, chosen_of_all, 0.0, wish)
+    return None if chosen_of_all is None else _offer_of(stock, chosen_of_all, 0.0, wish)
 
 
 def _rank(kind: KindChoice, cost: Cost) -> tuple[float, int, bool, Cost, int]:
@@ -367,18 +367,18 @@ def _rank(kind: KindChoice, cost: Cost) -> tuple[float, int, bool, Cost, int]:
     return (-kind.weight, cost[0], kind.is_part, cost, kind.number)
 
 
-def _all(stock: Stock, found: list[DeviceItem]) -> DeviceOffer | None:
-    if not found or not all(stock.is_free(item) for item in found):
+def _all(stock: Stock, items: list[DeviceItem]) -> DeviceOffer | None:
+    if not items or not all(stock.is_free(item) for item in items):
         return None
-    wish = TopologyRequest(len(found), IGNORE, IGNORE)
-    return _given(stock, mask_of(item.number for item in found), 0.0, wish)
+    wish = TopologyRequest(len(items), IGNORE, IGNORE)
+    return _offer_of(stock, mask_of(item.number for item in items), 0.0, wish)
 
 
-def _part(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> DeviceOffer | None:
+def _part(stock: Stock, request: RequestedDevice, matching: list[DeviceItem]) -> DeviceOffer | None:
     """An offer of MIG instances: the smallest with sufficient memory, on the most used card."""
     free_of: dict[str, int] = {}
     usable = []
-    for item in found:
+    for item in matching:
         if not item.is_part or not stock.is_free(item):
             continue
         parent = _parent(item)
@@ -386,7 +386,7 @@ def _part(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> De
         if capacity_mb(item.kind, item.instance) >= request.memory_mb:
             usable.append(item)
     for item in stock.items:
-        if item.is_part and stock.is_free(item) and item not in found and _parent(item) in free_of:
+        if item.is_part and stock.is_free(item) and item not in matching and _parent(item) in free_of:
             free_of[_parent(item)] += 1
     usable.sort(
         key=lambda i: (
@@ -400,42 +400,42 @@ def _part(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> De
     for items in _by_kind(usable):
         if len(items) >= request.count:
             chosen = mask_of(item.number for item in items[: request.count])
-            return _given(
+            return _offer_of(
                 stock, chosen, matched_weight(items[0].kind, request), TopologyRequest(request.count, IGNORE, IGNORE)
             )
     return None
 
 
-def _new_parts(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> DeviceOffer | None:
+def _new_parts(stock: Stock, request: RequestedDevice, matching: list[DeviceItem]) -> DeviceOffer | None:
     """An offer of MIG instances that the node creates: of the smallest profile with sufficient memory that has places.
 
     They go to cards that are split already before free ones, and to suspect cards last.
     """
     candidates = []
-    for items in _by_kind(found):
+    for items in _by_kind(matching):
         profiles = {p for item in items for p in profiles_of(item.kind, item.instance)}
         sizes = sorted((p.memory_mb, p.compute) for p in profiles if p.memory_mb >= request.memory_mb)
         for memory_mb, compute in dict.fromkeys(sizes):
-            taken = _places_for(stock, items, replace(request, memory_mb=memory_mb, compute=compute))
-            if taken:
+            places = _places_for(stock, items, replace(request, memory_mb=memory_mb, compute=compute))
+            if places:
                 kind = items[0].kind
                 weight = matched_weight(kind, request)
-                candidates.append(((-weight, memory_mb, compute, items[0].kind_number), kind, taken, weight))
+                candidates.append(((-weight, memory_mb, compute, items[0].kind_number), kind, places, weight))
                 break
     if not candidates:
         return None
-    (_, memory_mb, compute, _), kind, taken, weight = min(candidates, key=lambda each: each[0])
+    (_, memory_mb, compute, _), kind, places, weight = min(candidates, key=lambda each: each[0])
     device = AllocatedDeviceResource(
         vendor=kind.vendor,
         type=kind.type,
         name=kind.name,
-        device_ids=tuple(f"{item.instance.id}{SHARE_MARK}{booked.shares[-1].number}" for item, booked in taken),
+        device_ids=tuple(f"{item.instance.id}{SHARE_MARK}{booked.shares[-1].number}" for item, booked in places),
         share=MIG,
         memory_mb=memory_mb,
         compute=compute,
-        part_milli=max(part_milli(kind, item.instance, memory_mb, compute) for item, _ in taken),
+        part_milli=max(part_milli(kind, item.instance, memory_mb, compute) for item, _ in places),
     )
-    return DeviceOffer((device,), tuple((item.key, booked) for item, booked in taken), weight)
+    return DeviceOffer((device,), tuple((item.key, booked) for item, booked in places), weight)
 
 
 def _places_for(
@@ -443,14 +443,14 @@ def _places_for(
 ) -> list[tuple[DeviceItem, Booked]] | None:
     """Places for `count` instances of the profile with this memory and compute, each with its card's bookings then."""
     after = {item.key: stock.of(item) for item in items}
-    taken: list[tuple[DeviceItem, Booked]] = []
-    while len(taken) < request.count:
+    places: list[tuple[DeviceItem, Booked]] = []
+    while len(places) < request.count:
         place = _best_place(stock, items, after, request)
         if place is None:
             return None
         after[place[0].key] = place[1]
-        taken.append(place)
-    return taken
+        places.append(place)
+    return places
 
 
 def _best_place(
@@ -478,13 +478,13 @@ def _best_place(
 
 def mig_places(stock: Stock, request: RequestedDevice) -> int:
     """The number of MIG instances for a request: present ones that are free, and those that cards have places for."""
-    found = 0
+    places = 0
     for item in stock.matching(request):
         if item.is_part:
-            found += stock.is_free(item) and capacity_mb(item.kind, item.instance) >= request.memory_mb
+            places += stock.is_free(item) and capacity_mb(item.kind, item.instance) >= request.memory_mb
         else:
-            found += number_of_places(profiles_of(item.kind, item.instance), request.memory_mb, stock.of(item))
-    return found
+            places += number_of_places(profiles_of(item.kind, item.instance), request.memory_mb, stock.of(item))
+    return places
 
 
 def mig_places_max(rack: Rack, request: RequestedDevice) -> int:
@@ -498,7 +498,7 @@ def _parent(item: DeviceItem) -> str:
     return (attribute.string_val or "") if attribute is not None else ""
 
 
-def _given(stock: Stock, chosen: int, matched: float, wish: TopologyRequest) -> DeviceOffer:
+def _offer_of(stock: Stock, chosen: int, matched: float, wish: TopologyRequest) -> DeviceOffer:
     items = [stock.items[number] for number in members(chosen)]
     devices = tuple(
         AllocatedDeviceResource(
@@ -524,9 +524,9 @@ def capacity_for_share(stock: Stock, request: RequestedDevice, item: DeviceItem)
     return capacity_mb(item.kind, item.instance) - booked.memory_mb, COMPUTE_MAX - booked.compute
 
 
-def _shares(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> DeviceOffer | None:
+def _shares(stock: Stock, request: RequestedDevice, matching: list[DeviceItem]) -> DeviceOffer | None:
     best = None
-    for items in _by_kind(found):
+    for items in _by_kind(matching):
         chosen = _cards_for(stock, request, items)
         if chosen is None:
             continue
@@ -560,9 +560,9 @@ def _cards_for(stock: Stock, request: RequestedDevice, items: list[DeviceItem]) 
     """
     fitting = []
     for item in items:
-        room = capacity_for_share(stock, request, item)
-        if room is not None and room[0] >= request.memory_mb and room[1] >= request.compute:
-            fitting.append((room[0], item))
+        capacity = capacity_for_share(stock, request, item)
+        if capacity is not None and capacity[0] >= request.memory_mb and capacity[1] >= request.compute:
+            fitting.append((capacity[0], item))
     chosen: list[DeviceItem] = []
     for is_last in (False, True):
         of_kind = [pair for pair in fitting if is_suspect(pair[1].instance) == is_last]
@@ -573,20 +573,20 @@ def _cards_for(stock: Stock, request: RequestedDevice, items: list[DeviceItem]) 
         fresh = mask_of(item.number for _, item in of_kind if stock.is_free(item))
         missing = min(request.count - len(chosen), fresh.bit_count())
         if missing > 0:
-            found = choose(stock.layout, fresh, stock.free, TopologyRequest(missing, IGNORE, IGNORE))
-            chosen += [stock.items[number] for number in members(found or 0)]
+            mask = choose(stock.layout, fresh, stock.free, TopologyRequest(missing, IGNORE, IGNORE))
+            chosen += [stock.items[number] for number in members(mask or 0)]
     return chosen if len(chosen) == request.count else None
 
 
 def near_cores(node: Node, devices: Iterable[AllocatedDeviceResource]) -> frozenset[int]:
     """The cores near the devices, as the devices report them."""
     device_ids = {device_of(each) for device in devices for each in device.device_ids}
-    found: set[int] = set()
+    cores: set[int] = set()
     for kind in node.node_resources.devices if device_ids else ():
         for instance in kind.instances:
             if instance.id in device_ids:
-                found.update(_numbers(attribute_of(kind, instance, "cpu_affinity")))
-    return frozenset(found)
+                cores.update(_numbers(attribute_of(kind, instance, "cpu_affinity")))
+    return frozenset(cores)
 
 
 def _numbers(attribute: Attribute | None) -> Iterator[int]:

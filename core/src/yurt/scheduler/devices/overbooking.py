@@ -23,14 +23,14 @@ def overbooked(node: Node, in_use: Iterable[str], coming: Iterable[str]) -> str:
     device_ids = {parted(key)[0] for key in coming}
     if not device_ids:
         return ""
-    touched = {
+    instances = {
         instance_key(kind, instance.id): (kind, instance)
         for kind in node.node_resources.devices
         for instance in kind.instances
     }
     for device, booked in sorted(bookings(in_use).items()):
         if device in device_ids and booked.shares:
-            reason = _excess(booked, touched.get(device))
+            reason = _excess(booked, instances.get(device))
             if reason:
                 return reason
     return ""

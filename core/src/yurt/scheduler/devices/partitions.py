@@ -16,7 +16,7 @@ from yurt.sdk.device import MIG
 from yurt.sdk.mig import MIG_PROFILES, MigProfile, parse_profiles
 from yurt.structs.node import NodeDevice, NodeDeviceResource
 
-PLACES_KEPT: Final = 4096
+PLACES_MAX: Final = 4096
 
 
 def profiles_of(kind: NodeDeviceResource, instance: NodeDevice) -> tuple[MigProfile, ...]:
@@ -27,13 +27,13 @@ def profiles_of(kind: NodeDeviceResource, instance: NodeDevice) -> tuple[MigProf
 
 def booked_slices(profiles: Iterable[MigProfile], booked: Booked) -> int | None:
     """The slices in use as a bit mask; None where a booking is none of these profiles or overlaps another."""
-    taken = 0
+    slices = 0
     for share in booked.shares:
         profile = _profile_of(profiles, share)
-        if profile is None or taken & profile.slices(int(share.number)):
+        if profile is None or slices & profile.slices(int(share.number)):
             return None
-        taken |= profile.slices(int(share.number))
-    return taken
+        slices |= profile.slices(int(share.number))
+    return slices
 
 
 def _profile_of(profiles: Iterable[MigProfile], share: Share) -> MigProfile | None:
@@ -48,27 +48,29 @@ def best_start(profiles: Sequence[MigProfile], profile: MigProfile, booked: Book
     """The place that leaves the most places for other instances, large ones counted more; None without one."""
     if booked.is_whole:
         return None
-    taken = booked_slices(profiles, booked)
-    if taken is None or booked.compute + profile.compute > 100:
+    booked_mask = booked_slices(profiles, booked)
+    if booked_mask is None or booked.compute + profile.compute > 100:
         return None
-    free = [start for start in profile.starts if not taken & profile.slices(start)]
-    return max(free, key=lambda start: (_remaining(profiles, taken | profile.slices(start)), -start), default=None)
+    free = [start for start in profile.starts if not booked_mask & profile.slices(start)]
+    return max(
+        free, key=lambda start: (_remaining(profiles, booked_mask | profile.slices(start)), -start), default=None
+    )
 
 
-@lru_cache(maxsize=PLACES_KEPT)
+@lru_cache(maxsize=PLACES_MAX)
 def number_of_places(profiles: tuple[MigProfile, ...], memory_mb: int, booked: Booked) -> int:
     """The number of instances with at least this memory that fit on a card, placed as allocations come: the smallest
     profile first, each at its best place."""
-    found = 0
+    number = 0
     for profile in profiles:
         while profile.memory_mb >= memory_mb and (start := best_start(profiles, profile, booked)) is not None:
             booked = booked._replace(shares=(*booked.shares, share_at(profile, start)))
-            found += 1
-    return found
+            number += 1
+    return number
 
 
-def _remaining(profiles: Iterable[MigProfile], taken: int) -> int:
-    return sum(p.size * sum(not taken & p.slices(start) for start in p.starts) for p in profiles)
+def _remaining(profiles: Iterable[MigProfile], booked_mask: int) -> int:
+    return sum(p.size * sum(not booked_mask & p.slices(start) for start in p.starts) for p in profiles)
 
 
 def share_at(profile: MigProfile, start: int) -> Share:

@@ -26,19 +26,19 @@ class SuspectQuestion:
         self._is_plain = all(_is_plain(request) for _, request in requests)
         self._total = sum(max(0, request.count) for _, request in requests)
 
-    def is_given(self, node: Node, in_use: Iterable[str]) -> bool:
+    def grants_suspect(self, node: Node, in_use: Iterable[str]) -> bool:
         """Whether the node's grant has a suspect device; False without a grant."""
-        rack, taken = rack_of(node), tuple(in_use)
-        answer = self._by_counts(rack, taken) if self._is_plain else None
+        rack, used = rack_of(node), tuple(in_use)
+        answer = self._by_counts(rack, used) if self._is_plain else None
         if answer is not None:
             return answer
-        granted = grant_devices(node, taken, self._requests)
+        granted = grant_devices(node, used, self._requests)
         ids = {device_of(each) for _, device in granted.devices for each in device.device_ids} if granted else set()
         return not ids.isdisjoint(suspects_of(node))
 
-    def _by_counts(self, rack: Rack, taken: Iterable[str]) -> bool | None:
+    def _by_counts(self, rack: Rack, used: Iterable[str]) -> bool | None:
         """The answer by the numbers of free devices; None where these do not decide it."""
-        free = rack.free(taken)
+        free = rack.free(used)
         sound, total = free & ~rack.suspect, self._total
         are_enough, are_too_few = True, False
         for _, request in self._requests:

@@ -21,7 +21,7 @@ from yurt.structs.node import NodeDevice, NodeDeviceResource
 PREFER, REQUIRE, IGNORE = "prefer", "require", "ignore"
 SETS_MAX = 20_000
 """The maximum number of sets that are compared; beyond it, devices are added one by one."""
-KEPT_MAX = 4096
+CACHED_MAX = 4096
 _LEVELS = {"PIX": 1, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5}
 """Kinds of connection between two devices, nearest first, as `nvidia-smi topo` names them."""
 UNKNOWN_NODE = -1
@@ -69,8 +69,8 @@ class Layout:
         if wish.nvlink == IGNORE or not self.has_links:
             apart = joined = 0
         nodes = len({self.numa[one] for one in chosen}) if wish.numa != IGNORE else 0
-        taken = mask_of(chosen)
-        return ((taken & wish.last).bit_count(), apart, nodes, -joined, ways, -self.wholeness(free & ~taken))
+        mask = mask_of(chosen)
+        return ((mask & wish.last).bit_count(), apart, nodes, -joined, ways, -self.wholeness(free & ~mask))
 
     def wholeness(self, free: int) -> int:
         """The fragmentation measure of free devices: the sum of squared sizes, by NUMA node and by NVLink island."""
@@ -104,11 +104,11 @@ def choose(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> in
     """The best set of this size among allowed devices; None if none meets the request. `free` are all free devices."""
     key = (allowed, free, wish)
     if key not in layout.cache:
-        if len(layout.cache) >= KEPT_MAX:
+        if len(layout.cache) >= CACHED_MAX:
             layout.cache.clear()
-        found = layout.cache[key] = _search(layout, allowed, free, wish)
-        if found is not None:
-            assert not found & ~allowed and found.bit_count() == wish.number, (found, allowed, wish)
+        mask = layout.cache[key] = _search(layout, allowed, free, wish)
+        if mask is not None:
+            assert not mask & ~allowed and mask.bit_count() == wish.number, (mask, allowed, wish)
     return layout.cache[key]
 
 
@@ -133,8 +133,8 @@ def _search(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> i
     if number > SETS_MAX and _vectors(classes, wish.number) > SETS_MAX:
         return _greedy(layout, allowed, free, wish)
     best: Candidate | None = None
-    for found in _sets(classes, wish.number):
-        chosen = tuple(sorted(found))
+    for numbers in _sets(classes, wish.number):
+        chosen = tuple(sorted(numbers))
         if not layout.is_allowed(chosen, wish):
             continue
         candidate = (layout.cost(chosen, free, wish), chosen)
@@ -155,8 +155,8 @@ def _sets(classes: Sequence[Sequence[int]], count: int) -> Iterator[tuple[int, .
             yield ()
         return
     first, rest = classes[0], classes[1:]
-    room = sum(len(group) for group in rest)
-    for number in range(max(0, count - room), min(len(first), count) + 1):
+    remaining = sum(len(group) for group in rest)
+    for number in range(max(0, count - remaining), min(len(first), count) + 1):
         for others in _sets(rest, count - number):
             yield (*first[:number], *others)
 
@@ -177,10 +177,10 @@ def _greedy(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> i
         chosen: tuple[int, ...] = (first,)
         while len(chosen) < wish.number:
             wider = (tuple(sorted((*chosen, one))) for one in pool if one not in chosen)
-            grown = [each for each in wider if layout.is_allowed(each, wish)]
-            if not grown:
+            extended = [each for each in wider if layout.is_allowed(each, wish)]
+            if not extended:
                 break
-            chosen = min(grown, key=lambda each: (layout.cost(each, free, wish), each))
+            chosen = min(extended, key=lambda each: (layout.cost(each, free, wish), each))
         candidate = (layout.cost(chosen, free, wish), chosen)
         if len(chosen) == wish.number and (best is None or candidate < best):
             best = candidate
@@ -189,13 +189,13 @@ def _greedy(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> i
 
 def _islands(links: Matrix) -> tuple[int, ...]:
     """The number of each device's NVLink island."""
-    found = list(range(len(links)))
+    islands = list(range(len(links)))
     for one, row in enumerate(links):
         for other, count in enumerate(row):
-            if count and found[one] != found[other]:
-                low, high = sorted((found[one], found[other]))
-                found = [low if island == high else island for island in found]
-    return tuple(found)
+            if count and islands[one] != islands[other]:
+                low, high = sorted((islands[one], islands[other]))
+                islands = [low if island == high else island for island in islands]
+    return tuple(islands)
 
 
 def _classes(layout: Layout) -> tuple[tuple[int, ...], ...]:
@@ -232,7 +232,7 @@ def layout_of(devices: tuple[NodeDeviceResource, ...]) -> Layout:
     key = _key([(kind, instance) for kind in devices for instance in kind.instances])
     layout = _layouts.get(key)
     if layout is None:
-        if len(_layouts) >= KEPT_MAX:
+        if len(_layouts) >= CACHED_MAX:
             _layouts.clear()
         layout = _layouts[key] = Layout(*key)
     return layout
@@ -263,8 +263,8 @@ def _join(matrix: list[list[int]], one: int, other: int | None, value: int) -> N
 
 
 def _node(kind: NodeDeviceResource, instance: NodeDevice) -> int:
-    found = number_of(kind, instance, "numa_node")
-    return UNKNOWN_NODE if found is None else int(found)
+    number = number_of(kind, instance, "numa_node")
+    return UNKNOWN_NODE if number is None else int(number)
 
 
 def _words(text: str | None) -> list[str]:

@@ -25,7 +25,7 @@ from yurt.scheduler.explain.missing_requirements import split_by_requirement
 from yurt.scheduler.explain.nearest import near_miss, nearest, smallest
 from yurt.scheduler.explain.unknown_names import unknown_names
 from yurt.scheduler.feasibility.masks import BoolArray
-from yurt.scheduler.job_types.gangs import placed_of_asked
+from yurt.scheduler.job_types.gangs import placeable_text
 from yurt.scheduler.placing.group_placer import GroupPlacer
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import Snapshot
@@ -101,8 +101,8 @@ def _explained(dry_runs: DryRuns, group: TaskGroup, disclosure: Disclosure) -> G
     dry_run = dry_runs.unchanged
     attempt, name, node_id = dry_run.attempt, group.name, disclosure.node_id
     running, placed, unplaced = dry_run.running(name), dry_run.placed(name), dry_run.unplaced(name)
-    found = count_differences(attempt, group)
-    desired = running + len(placed) + unplaced + sum(difference.number for difference in found)
+    differences = count_differences(attempt, group)
+    desired = running + len(placed) + unplaced + sum(difference.number for difference in differences)
     table = placed[0].metrics.score_meta_data if placed and placed[0].metrics is not None else ()
     made = GroupExplanation(
         name=name,
@@ -111,7 +111,7 @@ def _explained(dry_runs: DryRuns, group: TaskGroup, disclosure: Disclosure) -> G
         placed=len(placed),
         unplaced=unplaced,
         runs_nowhere=name in attempt.placers and group.count > 0 and not desired and dry_runs.job.type in OF_EVERY_NODE,
-        notes=(*_notes(attempt, group, desired, disclosure), *(difference.text for difference in found)),
+        notes=(*_notes(attempt, group, desired, disclosure), *(difference.text for difference in differences)),
         scores=_scores(dry_runs.snapshot, table, placed[0].node_id) if placed else (),
     )
     placer = attempt.placers.get(name)
@@ -182,7 +182,7 @@ def _with_blockers(
     """The explanation with the problems of the nodes, or of `only` some, and the smallest change."""
     metric = failure or blockers.placer.failure()
     nodes = blockers.nodes if only is None else blockers.nodes & only
-    found = nearest(blockers, nodes & (blockers.count > 0))
+    nearest_rows = nearest(blockers, nodes & (blockers.count > 0))
     free = nodes & blockers.candidates & (blockers.count == 0)
     limits = [_limit(text, blockers, free) for text in quota]
     return replace(
@@ -192,8 +192,8 @@ def _with_blockers(
         nodes_filtered=metric.nodes_filtered,
         nodes_exhausted=metric.nodes_exhausted,
         blockers=(*limits, *(replace(each, alone=0) if quota else each for each in _blockers(blockers, nodes))),
-        near_misses=() if quota and free.any() else tuple(near_miss(blockers, row) for row in found.shown),
-        smallest_change=None if quota else smallest(blockers, found),
+        near_misses=() if quota and free.any() else tuple(near_miss(blockers, row) for row in nearest_rows.shown),
+        smallest_change=None if quota else smallest(blockers, nearest_rows),
     )
 
 
@@ -206,14 +206,14 @@ def _blockers(blockers: NodeBlockers, nodes: BoolArray) -> list[Blocker]:
     """Every problem with its number of nodes; those of reachable nodes first, then by frequency."""
     problems = split_by_requirement(blockers)
     number = sum((problem.mask.astype(np.int64) for problem in problems), np.zeros(len(nodes), np.int64))
-    found = []
+    listed = []
     for problem in problems:
         mask = problem.mask & nodes
         alone = int(np.count_nonzero(mask & (number == 1)))
         count = int(np.count_nonzero(mask if _is_outside(problem) else mask & blockers.candidates))
         if count:
-            found.append(Blocker(kind=problem.kind, text=problem.text, nodes=count, alone=alone))
-    return sorted(found, key=lambda blocker: (-blocker.alone, -blocker.nodes, blocker.kind, blocker.text))
+            listed.append(Blocker(kind=problem.kind, text=problem.text, nodes=count, alone=alone))
+    return sorted(listed, key=lambda blocker: (-blocker.alone, -blocker.nodes, blocker.kind, blocker.text))
 
 
 def _is_outside(problem: NodeProblem) -> bool:
@@ -242,10 +242,10 @@ def _notes_of_whole(attempt: FinishedGeneric, group: TaskGroup) -> Iterator[str]
     if group.name in attempt.broken:
         yield f"gang: {attempt.broken[group.name].gang}, so none of them is placed"
     elif attempt.context.job is not None and attempt.context.job.all_at_once and attempt.draft.failed:
-        found, asked = attempt.draft.withdrawn.get(group.name, 0), attempt.draft.queued.get(group.name, 0)
+        withdrawn, queued = attempt.draft.withdrawn.get(group.name, 0), attempt.draft.queued.get(group.name, 0)
         others = ", ".join(f'"{name}"' for name in sorted(attempt.draft.failed) if name != group.name)
         if group.name in attempt.draft.failed:
-            yield f"all_at_once: {placed_of_asked(found, str(asked))}, so nothing of the job is placed"
+            yield f"all_at_once: {placeable_text(withdrawn, str(queued))}, so nothing of the job is placed"
         else:
             yield f"all_at_once: nothing of the job is placed, for not all of group {others} finds room"
 
@@ -280,10 +280,10 @@ def _open_rows(attempt: FinishedAttempt, group: str) -> BoolArray | None:
 
 
 def _scores(snapshot: Snapshot, metas: Sequence[NodeScoreMeta], chosen: str) -> tuple[NodeScore, ...]:
-    found = []
+    scores = []
     for meta in metas:
         node = snapshot.nodes.get(meta.node_id)
-        found.append(
+        scores.append(
             NodeScore(
                 node_id=meta.node_id,
                 node_name=node.name if node is not None else "",
@@ -292,7 +292,7 @@ def _scores(snapshot: Snapshot, metas: Sequence[NodeScoreMeta], chosen: str) -> 
                 scores=meta.scores,
             )
         )
-    return tuple(found)
+    return tuple(scores)
 
 
 def _ranked_now(snapshot: Snapshot, blockers: NodeBlockers, chosen: str) -> tuple[NodeScore, ...]:

@@ -74,11 +74,11 @@ class NodeBlockers:
         self.own: IntArray = placer.ranker.own.copy()
         for row in staying:
             self.own[row] -= 1
-        self.asked = {column: placer.ask.plain.usage.amounts[column] for column, _, _ in AMOUNTS}
+        self.required = {column: placer.ask.plain.usage.amounts[column] for column, _, _ in AMOUNTS}
         self.in_use: dict[int, ExclusiveUse] = {}
         self._with_cores: IntArray = np.zeros(len(self.nodes), np.int64)
         """The MHz of the cores that each row lacks; a shortage of cores is not reported again as one of MHz."""
-        self.asked_cpu: IntArray = np.full(len(self.nodes), self.asked[CPU], np.int64)
+        self.required_cpu: IntArray = np.full(len(self.nodes), self.required[CPU], np.int64)
         if placer.ask.is_exclusive:
             for row in np.flatnonzero(self.nodes).tolist():
                 self._ask_node(row)
@@ -89,8 +89,8 @@ class NodeBlockers:
 
     def short(self, column: int) -> IntArray:
         """Each row's shortage of an amount, without the MHz of missing cores; 0 or less for none."""
-        asked: Any = self.asked_cpu - self._with_cores if column == CPU else self.asked[column]
-        missing: IntArray = self.view.used[:, column] + asked - self.view.offered[:, column]
+        required: Any = self.required_cpu - self._with_cores if column == CPU else self.required[column]
+        missing: IntArray = self.view.used[:, column] + required - self.view.offered[:, column]
         return missing
 
     def of_row(self, row: int) -> list[NodeProblem]:
@@ -98,9 +98,9 @@ class NodeBlockers:
         return [problem for problem in self.problems if problem.mask[row]]
 
     def _find(self) -> list[NodeProblem]:
-        found = [*self._outside(), *self._checks(), *self._volumes(), *self._distinct()]
-        found += [*self._amounts(), *self._exclusive()]
-        return [problem for problem in found if problem.mask.any()]
+        problems = [*self._outside(), *self._checks(), *self._volumes(), *self._distinct()]
+        problems += [*self._amounts(), *self._exclusive()]
+        return [problem for problem in problems if problem.mask.any()]
 
     def _outside(self) -> list[NodeProblem]:
         """Nodes that are not candidates."""
@@ -108,26 +108,26 @@ class NodeBlockers:
         is_listed = np.array([is_in(name, job.datacenters) for name in rows.datacenters.values] or [False])
         in_dc = is_listed[rows.offered[:, DATACENTER]]
         names = ("datacenter " if len(job.datacenters) == 1 else "datacenters ") + ", ".join(job.datacenters)
-        found = [NodeProblem("datacenter", f"not in {names}", self.nodes & ~in_dc)]
+        problems = [NodeProblem("datacenter", f"not in {names}", self.nodes & ~in_dc)]
         if job.node_pool != "all":
             pool = rows.offered[:, POOL] == rows.pools.numbers.get(job.node_pool, -1)
-            found.append(NodeProblem("node_pool", f'not in node pool "{job.node_pool}"', self.nodes & ~pool))
+            problems.append(NodeProblem("node_pool", f'not in node pool "{job.node_pool}"', self.nodes & ~pool))
         states: dict[tuple[ProblemKind, str], BoolArray] = {}
         for row in np.flatnonzero(self.nodes & (rows.offered[:, IS_READY] == 0)).tolist():
             for key in _states(self.view.node(row)):
                 states.setdefault(key, np.zeros(len(self.nodes), np.bool_))[row] = True
-        found.extend(NodeProblem(kind, text, mask) for (kind, text), mask in sorted(states.items()))
-        return found
+        problems.extend(NodeProblem(kind, text, mask) for (kind, text), mask in sorted(states.items()))
+        return problems
 
     def _checks(self) -> list[NodeProblem]:
-        found = []
+        problems = []
         job, group, snapshot = self.placer.job, self.placer.group, self.view.snapshot
         for check in checks_of(job, group):
             key: Any = check.key
             kind = _KINDS[key[0]]
             subject = Constraint(l_target=key[1], operand=key[2], r_target=key[3]) if kind == "constraint" else None
-            found.append(NodeProblem(kind, check.text, self.nodes & ~check_mask(snapshot, check), subject))
-        return found
+            problems.append(NodeProblem(kind, check.text, self.nodes & ~check_mask(snapshot, check), subject))
+        return problems
 
     def _volumes(self) -> list[NodeProblem]:
         return [NodeProblem(reason.kind, reason.text, mask) for reason, mask in self.placer.volumes_refused.items()]
@@ -141,10 +141,10 @@ class NodeBlockers:
         ]
 
     def _amounts(self) -> list[NodeProblem]:
-        found = [NodeProblem(name, name, self.nodes & (self.short(column) > 0)) for column, name, _ in AMOUNTS]
+        problems = [NodeProblem(name, name, self.nodes & (self.short(column) > 0)) for column, name, _ in AMOUNTS]
         limit, used = self.view.offered[:, ALLOCS], self.view.used[:, ALLOCS]
-        found.append(NodeProblem("max_allocs", MAX_ALLOCS, self.nodes & (limit > 0) & (used + 1 > limit)))
-        return found
+        problems.append(NodeProblem("max_allocs", MAX_ALLOCS, self.nodes & (limit > 0) & (used + 1 > limit)))
+        return problems
 
     def _exclusive(self) -> list[NodeProblem]:
         masks: dict[tuple[ProblemKind, str], BoolArray] = {}
@@ -174,8 +174,8 @@ class NodeBlockers:
         cores_free = sum(1 for core in cpu.reservable_cpu_cores if not in_use.cores >> core & 1)
         per_core = cpu.cpu_shares // max(1, cpu.total_cpu_cores or len(cpu.reservable_cpu_cores))
         if ask.cores:
-            self.asked_cpu[row] = cpu_with_cores(placer, per_core)
-            of_cores = int(self.asked_cpu[row]) - self.asked[CPU]
+            self.required_cpu[row] = cpu_with_cores(placer, per_core)
+            of_cores = int(self.required_cpu[row]) - self.required[CPU]
             self._with_cores[row] = min(of_cores, per_core * max(0, ask.cores - cores_free))
         devices = device_shortages(node, in_use.devices, ask.devices) if ask.devices else ()
         ports = port_problems(node, in_use.ports, placer.group) if ask.has_ports else ()
@@ -185,14 +185,14 @@ class NodeBlockers:
 
 def _states(node: Node) -> list[tuple[ProblemKind, str]]:
     """The reasons why nodes accept no allocations."""
-    found: list[tuple[ProblemKind, str]] = []
+    states: list[tuple[ProblemKind, str]] = []
     if node.status != NODE_READY:
-        found.append(("status", node.status))
+        states.append(("status", node.status))
     if node.drain_strategy is not None:
-        found.append(("drain", "draining"))
+        states.append(("drain", "draining"))
     elif node.scheduling_eligibility != ELIGIBLE:
-        found.append(("eligibility", "not eligible"))
-    return found
+        states.append(("eligibility", "not eligible"))
+    return states
 
 
 def cpu_with_cores(placer: GroupPlacer, per_core: int) -> int:

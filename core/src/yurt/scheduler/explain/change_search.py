@@ -27,7 +27,7 @@ LEAPS_MAX = 6
 """The maximum number of shortages that are resolved one after another with numbers at their limits."""
 TRIES_MAX, TRIES_MIN = 400, 60
 """The number of attempts to minimize a change: the first if attempts are short, the second if they are long."""
-TRIED_ALLOCATIONS = 200_000
+ALLOCATIONS_MAX = 200_000
 """The number of allocations placed by all attempts together from which TRIES_MIN applies."""
 
 
@@ -81,10 +81,10 @@ class _ChangeSearch:
         waiting = self._others_waiting(dry_run)
 
         def is_sufficient(edits: Edits) -> bool:
-            tried = self._run(edits)
-            return self._places(tried) > 0 and self._others_waiting(tried) <= waiting
+            run = self._run(edits)
+            return self._places(run) > 0 and self._others_waiting(run) <= waiting
 
-        tries = TRIED_ALLOCATIONS // max(1, self._made.unplaced)
+        tries = ALLOCATIONS_MAX // max(1, self._made.unplaced)
         minimizer = Minimizer(is_sufficient, tries=max(TRIES_MIN, min(TRIES_MAX, tries)))
         edits = minimizer.smallest(change.edits)
         if edits != change.edits:
@@ -94,12 +94,12 @@ class _ChangeSearch:
 
     def _on_its_node(self, change: SmallestChange, dry_run: DryRun) -> SmallestChange:
         """The change restricted to the first node that took more than in the unchanged dry run."""
-        taken = Counter(placement.node_id for placement in self._dry_runs.unchanged.placed(self._made.name))
+        placed_on = Counter(placement.node_id for placement in self._dry_runs.unchanged.placed(self._made.name))
         for placement in dry_run.placed(self._made.name):
-            if not taken[placement.node_id]:
+            if not placed_on[placement.node_id]:
                 node = self._dry_runs.snapshot.nodes[placement.node_id]
                 return replace(change, node_id=node.id, node_name=node.name)
-            taken[placement.node_id] -= 1
+            placed_on[placement.node_id] -= 1
         return change
 
     def _run(self, edits: Edits) -> DryRun:

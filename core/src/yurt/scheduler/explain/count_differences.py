@@ -50,8 +50,8 @@ def count_differences(attempt: FinishedAttempt, group: TaskGroup) -> list[CountD
     job = attempt.context.job
     if job is None or job.stop or group.count <= 0:
         return []
-    found = _GroupDifferences(attempt, group).find() if attempt.kind == "generic" else _of_system(attempt, group)
-    return list(found)
+    differences = _GroupDifferences(attempt, group).find() if attempt.kind == "generic" else _of_system(attempt, group)
+    return list(differences)
 
 
 def _of_system(attempt: FinishedSystem, group: TaskGroup) -> Iterator[CountDifference]:
@@ -91,11 +91,11 @@ class _GroupDifferences:
             yield difference
         ended = self._ended()[: max(0, missing)]
         yield from self._of_ended(ended)
-        left = missing - len(ended)
-        if left < 0:
-            yield self._too_many(-left)
-        elif left:
-            yield CountDifference(left, self._waiting(left))
+        unexplained = missing - len(ended)
+        if unexplained < 0:
+            yield self._too_many(-unexplained)
+        elif unexplained:
+            yield CountDifference(unexplained, self._waiting(unexplained))
 
     def _classified(self) -> Classified:
         attempt, job = self._attempt, self._attempt.context.job
@@ -160,16 +160,17 @@ class _GroupDifferences:
     # -- missing, and not to be placed -----------------------------------------------------------------------------
 
     def _not_replaced(self) -> Iterator[CountDifference]:
-        gone = [
+        leaving = [
             alloc
             for alloc in self._classes.migrate
             if alloc.desired_transition.migrate_disable_placement
             and alloc.id not in self._replaced | self._canaries
             and self._stops.get(alloc.id) != NOT_NEEDED
         ]
-        if gone:
+        if leaving:
             yield CountDifference(
-                len(gone), f"{_number(len(gone), 'leaves its node and is', 'leave their nodes and are')} not replaced"
+                len(leaving),
+                f"{_number(len(leaving), 'leaves its node and is', 'leave their nodes and are')} not replaced",
             )
 
     def _ended(self) -> list[Allocation]:
@@ -185,8 +186,8 @@ class _GroupDifferences:
             ),
         ).present
         dropped = {one for one, why in self._stops.items() if why in (NOT_NEEDED, NOT_NEEDED_RECONNECT)}
-        gone = dropped | self._replaced | self._canaries
-        return sorted((alloc for alloc in present if not is_live(alloc) and alloc.id not in gone), key=_importance)
+        excluded = dropped | self._replaced | self._canaries
+        return sorted((alloc for alloc in present if not is_live(alloc) and alloc.id not in excluded), key=_importance)
 
     def _of_ended(self, ended: Iterable[Allocation]) -> Iterator[CountDifference]:
         texts = [self._reason(alloc) for alloc in ended]
@@ -266,8 +267,8 @@ class _GroupDifferences:
     def _named_deployment(self) -> str:
         """A text for the deployment; one that only the dry run would create is not named."""
         deployment = self._deployment()
-        is_known = deployment is not None and deployment.id in self._attempt.context.snapshot.deployments
-        return f"deployment {deployment.id[:8]}" if deployment is not None and is_known else "the deployment"
+        is_stored = deployment is not None and deployment.id in self._attempt.context.snapshot.deployments
+        return f"deployment {deployment.id[:8]}" if deployment is not None and is_stored else "the deployment"
 
 
 def _importance(alloc: Allocation) -> tuple[bool, str]:

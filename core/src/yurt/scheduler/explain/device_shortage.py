@@ -54,22 +54,22 @@ Words = tuple[str, str]
 
 
 def device_shortages(
-    node: Node, taken: Iterable[str], requests: Sequence[tuple[str, RequestedDevice]]
+    node: Node, keys: Iterable[str], requests: Sequence[tuple[str, RequestedDevice]]
 ) -> tuple[DeviceShortage, ...]:
     """The requests that are not met if each gets as much as possible, in order."""
-    in_use = tuple(taken)
+    in_use = tuple(keys)
     if grant_devices(node, in_use, requests) is not None:
         return ()
-    found, stock = [], Stock(node, in_use)
+    shortages, stock = [], Stock(node, in_use)
     for at, (task, request) in enumerate(requests):
         offer = find_offer(stock, request)
         if offer is None:
             least = _most(stock, request)
-            found.append(_with_trials(stock, request, _short(stock, at, task, request, least)))
+            shortages.append(_with_trials(stock, request, _short(stock, at, task, request, least)))
             offer = find_offer(stock, replace(request, count=least)) if least else None
         if offer is not None:
             stock.take(offer)
-    return tuple(found)
+    return tuple(shortages)
 
 
 def _with_trials(stock: Stock, request: RequestedDevice, short: DeviceShortage) -> DeviceShortage:
@@ -129,10 +129,10 @@ def _nothing_words(stock: Stock, request: RequestedDevice) -> Words:
     healthy = [item for item in named if item.instance.healthy]
     if not named:
         return f'device "{name}" is missing{_available_words(stock)}', " missing"
-    tried = [item for item in healthy if permits(item.instance, request)]
-    if healthy and not tried:
+    permitted = [item for item in healthy if permits(item.instance, request)]
+    if healthy and not permitted:
         return f"none of its {len(healthy)} healthy {name} is open to this group", ": none is open to this group"
-    healthy = tried
+    healthy = permitted
     if not healthy:
         return f"none of its {len(named)} {name} is healthy", " not healthy"
     unmet = [
@@ -198,24 +198,24 @@ def _creatable_words(stock: Stock, request: RequestedDevice, parts: list[DeviceI
 
 
 def _share_short(stock: Stock, at: int, task: str, request: RequestedDevice, items: list[DeviceItem]) -> DeviceShortage:
-    name, asked = request.name, request.memory_mb
-    rooms = [room for item in items if (room := capacity_for_share(stock, request, item)) is not None]
-    if not rooms and any(request.share in modes_of(item.kind, item.instance) for item in items):
+    name, required = request.name, request.memory_mb
+    capacities = [capacity for item in items if (capacity := capacity_for_share(stock, request, item)) is not None]
+    if not capacities and any(request.share in modes_of(item.kind, item.instance) for item in items):
         text, reason = f"every {name} is taken whole or shared otherwise", ": all are taken whole or shared otherwise"
         return DeviceShortage(at, task, request, 0, text, reason)
-    if not rooms:
+    if not capacities:
         text = f"no {name} can be shared by {request.share}{_sharing_words(items)}"
         reason = f": none can be shared by {request.share}"
         return DeviceShortage(at, task, request, 0, text, reason)
-    memory = max(room[0] for room in rooms)
-    if memory < asked:
-        text = f"GPU memory {asked - memory} MiB short ({asked} asked, {memory} free)"
-        return DeviceShortage(at, task, request, 0, text, f": none has {asked} MiB free", free_mb=memory)
-    compute = max(room[1] for room in rooms if room[0] >= asked)
+    memory = max(capacity[0] for capacity in capacities)
+    if memory < required:
+        text = f"GPU memory {required - memory} MiB short ({required} asked, {memory} free)"
+        return DeviceShortage(at, task, request, 0, text, f": none has {required} MiB free", free_mb=memory)
+    compute = max(capacity[1] for capacity in capacities if capacity[0] >= required)
     if compute < request.compute:
         text = f"GPU compute {request.compute - compute} % short ({request.compute} asked, {compute} free)"
         return DeviceShortage(at, task, request, 0, text, f": none has {request.compute} % of its compute free")
-    able_now = sum(room[0] >= asked and room[1] >= request.compute for room in rooms)
+    able_now = sum(capacity[0] >= required and capacity[1] >= request.compute for capacity in capacities)
     text = f"{request.count - able_now} {name} short ({request.count} asked, {able_now} have room for a share)"
     return DeviceShortage(at, task, request, able_now, text, f": {_fewer(request.count)} have room for a share")
 

@@ -160,8 +160,8 @@ def _without(job: Job, group: TaskGroup, edit: SuggestedEdit) -> Job:
     rule = edit.constraint
     assert rule is not None
 
-    def kept(constraints: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
-        found = []
+    def without_rule(constraints: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
+        retained = []
         for each in constraints:
             is_same_rule = each.operand == rule.operand and each.l_target == rule.l_target
             if edit.kind == "constraint":
@@ -169,14 +169,14 @@ def _without(job: Job, group: TaskGroup, edit: SuggestedEdit) -> Job:
             else:
                 is_it = each.operand == DISTINCT_HOSTS if edit.kind == "distinct_hosts" else is_same_rule
             if not is_it:
-                found.append(each)
+                retained.append(each)
             elif edit.after > 0:
-                found.append(replace(each, r_target=str(max(edit.after, limit_of(each)))))
-        return tuple(found)
+                retained.append(replace(each, r_target=str(max(edit.after, limit_of(each)))))
+        return tuple(retained)
 
-    tasks = tuple(replace(task, constraints=kept(task.constraints)) for task in group.tasks)
-    changed = replace(group, constraints=kept(group.constraints), tasks=tasks)
-    return _with_group(replace(job, constraints=kept(job.constraints)), changed)
+    tasks = tuple(replace(task, constraints=without_rule(task.constraints)) for task in group.tasks)
+    changed = replace(group, constraints=without_rule(group.constraints), tasks=tasks)
+    return _with_group(replace(job, constraints=without_rule(job.constraints)), changed)
 
 
 def _changed_ports(group: TaskGroup, edit: SuggestedEdit) -> TaskGroup:

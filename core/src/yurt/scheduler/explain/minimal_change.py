@@ -31,7 +31,7 @@ HOPELESS = frozenset({"status", "drain", "csi", "volume_claim", "max_allocs", "c
 WHOLE = frozenset({"port", "host_network", "device", "cores"})
 """Kinds of edits that resolve all problems of their kind at once."""
 
-LEFT_OUT = 1.5
+OMITTED = 1.5
 """The size of an edit that drops a device request; dropping one of its constraints is a smaller edit."""
 
 Cost = tuple[int, int, float]
@@ -55,10 +55,10 @@ def change_for(blockers: NodeBlockers, row: int) -> NodeChange | None:
             continue
         if problem.kind in WHOLE:
             whole.add(problem.kind)
-        found = _edits(blockers, row, problem)
-        if found is None:
+        sized = _edits(blockers, row, problem)
+        if sized is None:
             return None
-        for edit, size in found:
+        for edit, size in sized:
             edits.append(edit)
             weight += size
     equipment = sum(1 for edit in edits if edit.kind in EQUIPMENT)
@@ -80,8 +80,8 @@ def _edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> list[Sized
         case "device":
             return device_edits(blockers, row)
         case _:
-            found = _plain_edits(blockers, row, problem)
-            return None if found is None else [(edit, 1.0) for edit in found]
+            edits = _plain_edits(blockers, row, problem)
+            return None if edits is None else [(edit, 1.0) for edit in edits]
 
 
 def _plain_edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Iterable[SuggestedEdit] | None:
@@ -133,10 +133,10 @@ def _amount(blockers: NodeBlockers, row: int, kind: AmountKind) -> list[Sized] |
     if kind == "cpu" and blockers.placer.ask.cores:
         return _cores_for_cpu(blockers, row)
     column = next(column for column, name, _ in AMOUNTS if name == kind)
-    group, asked = blockers.placer.group, blockers.asked[column]
+    group, required = blockers.placer.group, blockers.required[column]
     cut = -(-int(blockers.short(column)[row]) // (int(blockers.own[row]) + 1))
-    edits = lowered(group, kind, asked - cut)
-    return None if edits is None else [(edit, cut / asked / len(edits)) for edit in edits]
+    edits = lowered(group, kind, required - cut)
+    return None if edits is None else [(edit, cut / required / len(edits)) for edit in edits]
 
 
 def lowered(group: TaskGroup, kind: AmountKind, target: int) -> list[SuggestedEdit] | None:
@@ -277,23 +277,25 @@ def _device_edit(short: DeviceShortage, own: int) -> Sized:
     if short.rule is not None and not own:
         text = f'drop the constraint {text_of_constraint(short.rule)} of device "{name}" in task "{task}"'
         return SuggestedEdit(kind="device_constraint", text=text, task=task, name=name, constraint=short.rule), 1.0
-    asked = short.request.count
-    after = max(0, (short.free + own * asked) // (own + 1))
-    return numbered("device", asked, after, task=task, name=name), (asked - after) / asked if after else LEFT_OUT
+    required = short.request.count
+    after = max(0, (short.free + own * required) // (own + 1))
+    return numbered("device", required, after, task=task, name=name), (
+        required - after
+    ) / required if after else OMITTED
 
 
 def _cores(blockers: NodeBlockers, row: int) -> list[Sized] | None:
     """Fewer cores, from the largest tasks first, but at least one per task that requests any."""
-    asked, fitting = blockers.placer.ask.cores, _fitting_cores(blockers, row)
+    required, fitting = blockers.placer.ask.cores, _fitting_cores(blockers, row)
     before = {task.name: task.resources.cores for task in blockers.placer.group.tasks if task.resources.cores}
-    if not len(before) <= fitting < asked:
+    if not len(before) <= fitting < required:
         return None
     cores = dict(before)
-    for _ in range(asked - fitting):
+    for _ in range(required - fitting):
         largest = max(cores, key=lambda name: (cores[name], name))
         cores[largest] -= 1
     changed = [name for name in cores if cores[name] != before[name]]
-    size = (asked - fitting) / asked / len(changed)
+    size = (required - fitting) / required / len(changed)
     return [(numbered("cores", before[name], cores[name], task=name), size) for name in changed]
 
 
@@ -301,11 +303,11 @@ def _fitting_cores(blockers: NodeBlockers, row: int) -> int:
     """The number of cores that one more allocation could request on a row so that their MHz fit too; others shrink
     alike."""
     placer, in_use, own = blockers.placer, blockers.in_use[row], int(blockers.own[row])
-    asked, whole = placer.ask.cores, cpu_with_cores(placer, in_use.per_core)
+    required, whole = placer.ask.cores, cpu_with_cores(placer, in_use.per_core)
     others = int(blockers.view.used[row, CPU]) - own * whole
-    room = (int(blockers.view.offered[row, CPU]) - others) // (own + 1)
-    fitting = (in_use.cores_free + own * asked) // (own + 1)
-    while fitting > 0 and whole - in_use.per_core * (asked - fitting) > room:
+    capacity = (int(blockers.view.offered[row, CPU]) - others) // (own + 1)
+    fitting = (in_use.cores_free + own * required) // (own + 1)
+    while fitting > 0 and whole - in_use.per_core * (required - fitting) > capacity:
         fitting -= 1
     return fitting
 

@@ -20,23 +20,23 @@ class Minimizer:
     def __init__(self, is_sufficient: Callable[[Edits], bool], *, tries: int) -> None:
         self._is_sufficient = is_sufficient
         self._tries = tries
-        self._known: dict[Edits, bool] = {}
+        self._results: dict[Edits, bool] = {}
         self.is_proved = True
         """Whether everything smaller than the outcome was tried."""
 
     def smallest(self, edits: Edits) -> Edits:
         """A sufficient subset of sufficient edits, the smallest that was found."""
-        kept, at, unchanged = edits, 0, 0
-        while unchanged < len(kept):
-            at %= len(kept)
-            smaller = self._reduced(kept, at)
-            if len(smaller) < len(kept):
+        subset, at, unchanged = edits, 0, 0
+        while unchanged < len(subset):
+            at %= len(subset)
+            smaller = self._reduced(subset, at)
+            if len(smaller) < len(subset):
                 unchanged = 0
             else:
-                unchanged = unchanged + 1 if smaller == kept else 1
+                unchanged = unchanged + 1 if smaller == subset else 1
                 at += 1
-            kept = smaller
-        return kept
+            subset = smaller
+        return subset
 
     def _reduced(self, edits: Edits, at: int) -> Edits:
         """The edits without the one at an index, or with its number as close to the original as is sufficient."""
@@ -60,10 +60,10 @@ class Minimizer:
     def _try(self, edits: Edits) -> bool:
         if not edits:
             return False
-        is_sufficient = self._known.get(edits)
+        is_sufficient = self._results.get(edits)
         if is_sufficient is None and self._tries:
             self._tries -= 1
-            is_sufficient = self._known[edits] = self._is_sufficient(edits)
+            is_sufficient = self._results[edits] = self._is_sufficient(edits)
         if is_sufficient is None:
             self.is_proved = is_sufficient = False
         return is_sufficient

@@ -23,12 +23,14 @@ def split_by_requirement(blockers: NodeBlockers) -> list[NodeProblem]:
     A row has one of these for every thing that it lacks, so that it counts as blocked by one thing alone only where it
     lacks nothing else.
     """
-    found: dict[tuple[ProblemKind, str], NodeProblem] = {}
+    by_requirement: dict[tuple[ProblemKind, str], NodeProblem] = {}
     for problem in blockers.problems:
         for part in _parts(blockers, problem):
-            earlier = found.get((part.kind, part.text))
-            found[part.kind, part.text] = part if earlier is None else earlier._replace(mask=earlier.mask | part.mask)
-    return list(found.values())
+            earlier = by_requirement.get((part.kind, part.text))
+            by_requirement[part.kind, part.text] = (
+                part if earlier is None else earlier._replace(mask=earlier.mask | part.mask)
+            )
+    return list(by_requirement.values())
 
 
 def _parts(blockers: NodeBlockers, problem: NodeProblem) -> Iterator[NodeProblem]:

@@ -68,26 +68,26 @@ def _needs(blockers: NodeBlockers) -> _Needs:
         weight[row] += _exclusive_weight(blockers, row, in_use)
     missing = weight.copy()
     for column, name, _ in AMOUNTS:
-        if blockers.asked[column] and not (name == "cpu" and blockers.placer.ask.cores):
+        if blockers.required[column] and not (name == "cpu" and blockers.placer.ask.cores):
             short = np.maximum(0, blockers.short(column))
-            weight += -(-short // (blockers.own + 1)) / blockers.asked[column]
-            missing += short / blockers.asked[column]
+            weight += -(-short // (blockers.own + 1)) / blockers.required[column]
+            missing += short / blockers.required[column]
     return _Needs(_number_of(blockers, HOPELESS), _number_of(blockers, EQUIPMENT), edits, weight, missing)
 
 
 def _number_of(blockers: NodeBlockers, kinds: Iterable[str]) -> IntArray:
     """The number of problems of these kinds on each row."""
-    found, kind_set = np.zeros(len(blockers.count), np.int64), frozenset(kinds)
+    number, kind_set = np.zeros(len(blockers.count), np.int64), frozenset(kinds)
     for problem in blockers.problems:
         if problem.kind in kind_set:
-            found += problem.mask
-    return found
+            number += problem.mask
+    return number
 
 
 def _exclusive_weight(blockers: NodeBlockers, row: int, in_use: ExclusiveUse) -> float:
     """The lower bound of the size of edits for cores and devices."""
-    asked, own = blockers.placer.ask.cores, int(blockers.own[row])
-    cores = max(0, asked - (in_use.cores_free + own * asked) // (own + 1)) / asked if asked else 0.0
+    required, own = blockers.placer.ask.cores, int(blockers.own[row])
+    cores = max(0, required - (in_use.cores_free + own * required) // (own + 1)) / required if required else 0.0
     return cores + sum(size for _, size in device_edits(blockers, row))
 
 
@@ -97,10 +97,10 @@ def _ranks(names: Sequence[str]) -> IntArray:
     return np.array([place[name] for name in names], np.int64)
 
 
-def smallest(blockers: NodeBlockers, found: Nearest) -> SmallestChange | None:
+def smallest(blockers: NodeBlockers, nearest_rows: Nearest) -> SmallestChange | None:
     """The smallest change among all nodes; the lower bounds show when no later node can improve it."""
     best: tuple[NodeChange, int] | None = None
-    for row, least in zip(found.rows, found.least, strict=True):
+    for row, least in zip(nearest_rows.rows, nearest_rows.least, strict=True):
         if best is not None and least >= best[0].cost:
             break
         change = change_for(blockers, row)

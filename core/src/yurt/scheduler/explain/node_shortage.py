@@ -40,8 +40,8 @@ def _of_problem(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Itera
         case "cpu" | "memory" | "disk":
             yield _amount(blockers, row, kind)
         case "cores":
-            asked, free = blockers.placer.ask.cores, blockers.in_use[row].cores_free
-            yield Shortfall(kind=kind, text=f"{_count(asked - free, 'core')} short", asked=asked, free=free)
+            required, free = blockers.placer.ask.cores, blockers.in_use[row].cores_free
+            yield Shortfall(kind=kind, text=f"{_count(required - free, 'core')} short", asked=required, free=free)
         case "numa":
             yield from (_near(short) for short in blockers.in_use[row].near)
         case "device":
@@ -80,8 +80,8 @@ def _texts(blockers: NodeBlockers, row: int, problem: NodeProblem) -> list[str]:
         case "host_network":
             return [f'host network "{name}" is missing' for name in missing_host_networks(blockers, node)]
         case "claim":
-            taken = sorted(blockers.view.in_use(row).volumes.intersection(blockers.placer.ask.volumes))
-            return [_claimed(blockers, node, name) for name in taken]
+            names = sorted(blockers.view.in_use(row).volumes.intersection(blockers.placer.ask.volumes))
+            return [_claimed(blockers, node, name) for name in names]
         case "volume":
             return [
                 f'host volume "{name}" is {"read-only" if is_there else "missing"}'
@@ -99,9 +99,9 @@ def _amount(blockers: NodeBlockers, row: int, kind: AmountKind) -> Shortfall:
 
 
 def _near(short: NearCoreShortage) -> Shortfall:
-    cores = _count(short.asked - short.free, "core")
-    text = f'{cores} short near the devices of task "{short.task}" ({short.asked} asked, {short.free} free there)'
-    return Shortfall(kind="numa", text=text, asked=short.asked, free=short.free)
+    cores = _count(short.required - short.free, "core")
+    text = f'{cores} short near the devices of task "{short.task}" ({short.required} asked, {short.free} free there)'
+    return Shortfall(kind="numa", text=text, asked=short.required, free=short.free)
 
 
 def _constraint(constraint: Constraint, node: Node) -> str:

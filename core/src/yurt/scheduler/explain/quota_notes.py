@@ -41,12 +41,12 @@ def _dimensions(
 
 def _users(snapshot: Snapshot, members: Sequence[str], part: QuotaPart, dimension: str) -> list[str]:
     """The namespaces with usage of a dimension."""
-    found = []
+    users = []
     for name in members:
         amounts = part.dimensions(used_by(snapshot, (name,), part.pool))
         if any(each.used > 0 for each in amounts if each.name == dimension):
-            found.append(name)
-    return found
+            users.append(name)
+    return users
 
 
 def _allowed(dimension: Dimension) -> str:

@@ -34,8 +34,8 @@ def unknown_names(snapshot: Snapshot, job: Job, group: TaskGroup, *, reads_nodes
 
 def _names(snapshot: Snapshot | None) -> list[str]:
     """All names that the nodes of a state provide; without a state those of every node."""
-    found = set(FIELDS)
+    names = set(FIELDS)
     for node in () if snapshot is None else snapshot.nodes.values():
-        found.update(f"attr.{name}" for name in node.attributes)
-        found.update(f"meta.{name}" for name in node.meta)
-    return [f"${{{name}}}" for name in sorted(found)]
+        names.update(f"attr.{name}" for name in node.attributes)
+        names.update(f"meta.{name}" for name in node.meta)
+    return [f"${{{name}}}" for name in sorted(names)]

@@ -15,9 +15,9 @@ def trial_runs_for(snapshot: Snapshot, group: TaskGroup) -> tuple[int, ...]:
     """The runs in nanoseconds that devices on trial permit, in order; empty for a group without devices."""
     if not any(task.resources.devices for task in group.tasks):
         return ()
-    found = cached_answer(snapshot.columns.nodes, "trial runs", lambda: _trial_runs(snapshot))
-    assert isinstance(found, tuple)
-    return found
+    runs = cached_answer(snapshot.columns.nodes, "trial runs", lambda: _trial_runs(snapshot))
+    assert isinstance(runs, tuple)
+    return runs
 
 
 def _trial_runs(snapshot: Snapshot) -> tuple[int, ...]:

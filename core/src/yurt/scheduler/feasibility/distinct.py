@@ -34,7 +34,7 @@ class Distinct:
         self._group = group.name
         self._hosts_job = _asks_hosts(job.constraints)
         self._hosts_group = _asks_hosts(group.constraints)
-        self._taken = np.zeros(len(snapshot.columns.nodes.offered), np.int64)
+        self._counts = np.zeros(len(snapshot.columns.nodes.offered), np.int64)
         self._properties = [
             _property(snapshot, constraint, is_job_wide=is_job_wide)
             for constraints, is_job_wide in ((job.constraints, True), (group.constraints, False))
@@ -53,7 +53,7 @@ class Distinct:
         is_own = group == self._group
         for row in rows:
             if self._hosts_job or (self._hosts_group and is_own):
-                self._taken[row] += sign
+                self._counts[row] += sign
             for rule in self._properties:
                 if (rule.is_job_wide or is_own) and rule.codes[row] >= 0:
                     rule.counts[rule.codes[row]] += sign
@@ -62,15 +62,15 @@ class Distinct:
         """The rows on which each rule refuses another allocation."""
         refused: dict[str, BoolArray] = {}
         if self._hosts_job or self._hosts_group:
-            refused[DISTINCT_HOSTS] = self._taken > 0
+            refused[DISTINCT_HOSTS] = self._counts > 0
         for rule in self._properties:
             refused[rule.text] = (rule.codes < 0) | (rule.counts >= rule.limit)[rule.codes]
         return {text: mask for text, mask in refused.items() if mask.any()}
 
     def used_of(self, text: str, row: int) -> tuple[int, int]:
         """The number of allocations with the row's value under that rule (-1: no value), and the limit."""
-        found = [rule for rule in self._properties if rule.text == text]
-        rule = min(found, key=lambda rule: rule.limit - rule.counts[rule.codes[row]])
+        rules = [rule for rule in self._properties if rule.text == text]
+        rule = min(rules, key=lambda rule: rule.limit - rule.counts[rule.codes[row]])
         code = int(rule.codes[row])
         return (int(rule.counts[code]) if code >= 0 else -1), rule.limit
 

@@ -86,15 +86,15 @@ def candidates(rows: NodeColumns, job: Job) -> Candidates:
         }
         return Candidates(_frozen(mask), int(np.count_nonzero(in_pool)), available)
 
-    found = cached_answer(rows, ("candidates", job.datacenters, job.node_pool), compute)
-    assert isinstance(found, Candidates)
-    return found
+    answer = cached_answer(rows, ("candidates", job.datacenters, job.node_pool), compute)
+    assert isinstance(answer, Candidates)
+    return answer
 
 
-def feasible_candidates(rows: NodeColumns, job: Job, found: Candidates, feasible: Feasibility) -> BoolArray:
+def feasible_candidates(rows: NodeColumns, job: Job, of_job: Candidates, feasible: Feasibility) -> BoolArray:
     """The candidates that the group may use."""
     key = ("mask", job.datacenters, job.node_pool, feasible.key)
-    mask = cached_answer(rows, key, lambda: _frozen(found.mask & feasible.mask))
+    mask = cached_answer(rows, key, lambda: _frozen(of_job.mask & feasible.mask))
     assert isinstance(mask, np.ndarray)
     return mask
 
@@ -108,9 +108,9 @@ def feasibility(snapshot: Snapshot, job: Job, group: TaskGroup) -> Feasibility:
     """A group's mask and the reasons, over all nodes."""
     checks = checks_of(job, group)
     key = ("feasible", tuple(check.key for check in checks))
-    found = cached_answer(snapshot.columns.nodes, key, lambda: _feasibility(snapshot, checks, key))
-    assert isinstance(found, Feasibility)
-    return found
+    answer = cached_answer(snapshot.columns.nodes, key, lambda: _feasibility(snapshot, checks, key))
+    assert isinstance(answer, Feasibility)
+    return answer
 
 
 def _feasibility(snapshot: Snapshot, checks: tuple[Check, ...], key: Hashable) -> Feasibility:
@@ -140,12 +140,12 @@ def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
         if check.is_per_node:
             return answers_by_row(snapshot, check.key, lambda nodes: _answers(check, nodes), without=False)
         return _frozen(
-            answers_by_shape(snapshot, check.key, lambda *asked: _answers_of_shapes(check, *asked), without=False)
+            answers_by_shape(snapshot, check.key, lambda *shapes: _answers_of_shapes(check, *shapes), without=False)
         )
 
-    found = cached_answer(rows, check.key, compute)
-    assert isinstance(found, np.ndarray)
-    return found
+    answer = cached_answer(rows, check.key, compute)
+    assert isinstance(answer, np.ndarray)
+    return answer
 
 
 def _answers_of_shapes(check: Check, shapes: list[Shape], nodes: list[Node]) -> list[bool]:
@@ -200,19 +200,19 @@ def property_codes(snapshot: Snapshot, target: str) -> tuple[IntArray, tuple[str
 
     def compute() -> tuple[IntArray, tuple[str, ...]]:
         if is_unique(target):
-            found = answers_by_row(snapshot, texts, ask, without=-1)
+            by_row = answers_by_row(snapshot, texts, ask, without=-1)
         else:
-            found = answers_by_shape(snapshot, texts, lambda _, nodes: ask(nodes), without=-1)
-        numbers = np.bincount(found[found >= 0]).nonzero()[0]
-        codes: IntArray = np.full(int(found.max(initial=-1)) + 2, -1, np.int64)
+            by_row = answers_by_shape(snapshot, texts, lambda _, nodes: ask(nodes), without=-1)
+        numbers = np.bincount(by_row[by_row >= 0]).nonzero()[0]
+        codes: IntArray = np.full(int(by_row.max(initial=-1)) + 2, -1, np.int64)
         codes[numbers] = np.arange(len(numbers))
-        codes = codes[found]
+        codes = codes[by_row]
         codes.flags.writeable = False
         return codes, texts.texts(numbers.tolist())
 
-    found = cached_answer(rows, ("property", target), compute)
-    assert isinstance(found, tuple)
-    return found
+    answer = cached_answer(rows, ("property", target), compute)
+    assert isinstance(answer, tuple)
+    return answer
 
 
 def checks_of(job: Job, group: TaskGroup) -> tuple[Check, ...]:
@@ -293,8 +293,8 @@ def class_counts(rows: NodeColumns, mask: BoolArray) -> dict[str, int]:
 
 
 def _has_drivers(node: Node, drivers: tuple[str, ...]) -> bool:
-    found = (node.drivers.get(driver) for driver in drivers)
-    return all(info is not None and info.detected and info.healthy for info in found)
+    infos = (node.drivers.get(driver) for driver in drivers)
+    return all(info is not None and info.detected and info.healthy for info in infos)
 
 
 def _device_check(devices: tuple[RequestedDevice, ...]) -> Check:
@@ -320,8 +320,10 @@ def host_networks(group: TaskGroup) -> set[str]:
 
 
 def _has_volumes(node: Node, volumes: tuple[tuple[str, bool], ...]) -> bool:
-    found = ((node.host_volumes.get(source), is_read_only) for source, is_read_only in volumes)
-    return all(volume is not None and (is_read_only or not volume.read_only) for volume, is_read_only in found)
+    volumes_of_node = ((node.host_volumes.get(source), is_read_only) for source, is_read_only in volumes)
+    return all(
+        volume is not None and (is_read_only or not volume.read_only) for volume, is_read_only in volumes_of_node
+    )
 
 
 def _frozen(array: BoolArray) -> BoolArray:

@@ -27,24 +27,24 @@ Answers = npt.NDArray[Any]
 
 
 class _OfShapes(NamedTuple):
-    """Results by shape number, valid where `is_known`."""
+    """Results by shape number, valid where `is_valid`."""
 
     answers: Answers
-    is_known: npt.NDArray[np.bool_]
+    is_valid: npt.NDArray[np.bool_]
 
     def has(self, shapes: IntArray) -> bool:
         """Whether the results of all these shapes are known."""
-        return bool(not len(shapes) or (shapes[-1] < len(self.is_known) and self.is_known[shapes].all()))
+        return bool(not len(shapes) or (shapes[-1] < len(self.is_valid) and self.is_valid[shapes].all()))
 
 
 def cached_answer(rows: NodeColumns, key: Hashable, compute: Callable[[], object]) -> object:
     """A result that depends only on the node columns, computed once."""
-    found = rows.memo.get(key)
-    if found is None:
+    answer = rows.memo.get(key)
+    if answer is None:
         if len(rows.memo) >= MEMO_MAX:
             rows.memo.clear()
-        found = rows.memo[key] = compute()
-    return found
+        answer = rows.memo[key] = compute()
+    return answer
 
 
 def answers_by_shape(
@@ -66,12 +66,12 @@ def answers_by_shape(
         cached = _OfShapes(np.full(1, without), np.zeros(1, np.bool_))
     if not cached.has(in_use):
         cached = _extended(cached, len(rows.shapes.values))
-        asked = in_use[~cached.is_known[in_use]]
-        numbers, values = asked.tolist(), rows.shapes.values
+        invalid = in_use[~cached.is_valid[in_use]]
+        numbers, values = invalid.tolist(), rows.shapes.values
         nodes = _nodes_with(snapshot, numbers)
         assert len(numbers) == len(nodes), (key, len(numbers), len(nodes), "one node speaks for its shape")
-        cached.answers[asked] = ask([values[number] for number in numbers], nodes)
-        cached.is_known[asked] = [bool(values[number].computed_class) for number in numbers]
+        cached.answers[invalid] = ask([values[number] for number in numbers], nodes)
+        cached.is_valid[invalid] = [bool(values[number].computed_class) for number in numbers]
         if len(lasting) >= MEMO_MAX:
             lasting.clear()
         lasting[key] = cached
@@ -86,27 +86,27 @@ def answers_by_row(
     rows = snapshot.columns.nodes
 
     def compute() -> Answers:
-        found: Answers = np.full(len(rows.offered), without)
+        by_row: Answers = np.full(len(rows.offered), without)
         earlier = rows.earlier(key)
         if earlier is None:
             numbers, nodes = _all_nodes(snapshot)
         else:
             answers, changed = earlier
             # Rows keep their numbers, so earlier answers keep their positions; only changed nodes are evaluated again.
-            found[: len(answers)] = answers[: len(found)]
-            found[changed] = without
+            by_row[: len(answers)] = answers[: len(by_row)]
+            by_row[changed] = without
             numbers = [row for row in changed if rows.offered[row, IS_NODE]]
             nodes = _nodes_of(snapshot, numbers)
         assert len(numbers) == len(nodes), (key, len(numbers), len(nodes), "an answer goes to the row of its node")
         if numbers:
-            found[numbers] = ask(nodes)
-        found.flags.writeable = False
-        rows.keep(key, found)
-        return found
+            by_row[numbers] = ask(nodes)
+        by_row.flags.writeable = False
+        rows.keep(key, by_row)
+        return by_row
 
-    found = cached_answer(rows, ("by row", key), compute)
-    assert isinstance(found, np.ndarray)
-    return found
+    answer = cached_answer(rows, ("by row", key), compute)
+    assert isinstance(answer, np.ndarray)
+    return answer
 
 
 def _all_nodes(snapshot: Snapshot) -> tuple[list[int], list[Node]]:
@@ -132,17 +132,17 @@ def _nodes_with(snapshot: Snapshot, shapes: list[int]) -> list[Node]:
     rows = snapshot.columns.nodes
     if len(shapes) <= FEW_SHAPES:
         return _nodes_of(snapshot, [rows.row_of_shape[shape] for shape in shapes])
-    found = cached_answer(
+    node_of = cached_answer(
         rows,
         "shapes",
         lambda: dict(zip(rows.row_of_shape, _nodes_of(snapshot, [*rows.row_of_shape.values()]), strict=True)),
     )
-    assert isinstance(found, dict)
-    return [found[shape] for shape in shapes]
+    assert isinstance(node_of, dict)
+    return [node_of[shape] for shape in shapes]
 
 
 def _extended(cached: _OfShapes, size: int) -> _OfShapes:
     """A copy with capacity for more shapes."""
-    answers, is_known = np.zeros(size, cached.answers.dtype), np.zeros(size, np.bool_)
-    answers[: len(cached.answers)], is_known[: len(cached.is_known)] = cached.answers, cached.is_known
-    return _OfShapes(answers, is_known)
+    answers, is_valid = np.zeros(size, cached.answers.dtype), np.zeros(size, np.bool_)
+    answers[: len(cached.answers)], is_valid[: len(cached.is_valid)] = cached.answers, cached.is_valid
+    return _OfShapes(answers, is_valid)

@@ -47,7 +47,7 @@ class VolumeClaims:
         self._written: set[str] = set()
         """Host volumes that placements of this plan write to, by id."""
         self._claims = claims(snapshot, job.namespace) if self._csi else {}
-        self._lacking: dict[str, bool] = {}
+        self._without_controller: dict[str, bool] = {}
         """Whether each plugin requires a controller and has no healthy one."""
         self._on_node: dict[tuple[int, str], set[str]] = {}
         """The volumes in use by row and plugin."""
@@ -60,8 +60,8 @@ class VolumeClaims:
         return bool(self._csi or self._host)
 
     def _is_special(self, request: VolumeRequest) -> bool:
-        is_known = bool(self._snapshot.host_volumes.keys_where("name", request.source))
-        return request.per_alloc or is_known or bool(self._offering(request.source).any())
+        is_stored = bool(self._snapshot.host_volumes.keys_where("name", request.source))
+        return request.per_alloc or is_stored or bool(self._offering(request.source).any())
 
     def _offering(self, source: str) -> BoolArray:
         """The nodes that offer a dynamic host volume of this name, whether or not the state has a row for it."""
@@ -93,8 +93,8 @@ class VolumeClaims:
         csi: dict[str, BoolArray] = {}
         for request in self._csi:
             csi.update(self._refused_csi(request, source_of(request, index)))
-        found = {VolumeReason("volume_claim", text): mask for text, mask in host.items() if mask.any()}
-        return found | {VolumeReason("csi", text): mask for text, mask in csi.items() if mask.any()}
+        refusals = {VolumeReason("volume_claim", text): mask for text, mask in host.items() if mask.any()}
+        return refusals | {VolumeReason("csi", text): mask for text, mask in csi.items() if mask.any()}
 
     def count(self, row: int, index: int) -> None:
         """Count a placement of the allocation with this index on the row."""
@@ -114,23 +114,23 @@ class VolumeClaims:
             ]
         return self._of_name[source]
 
-    def _refuse_dynamic(self, found: dict[str, BoolArray], request: VolumeRequest, source: str, index: int) -> None:
+    def _refuse_dynamic(self, refusals: dict[str, BoolArray], request: VolumeRequest, source: str, index: int) -> None:
         offered = self._snapshot.columns.nodes.offered
         name = alloc_name(self._job.id, self._group, index)
         if self._unrecorded(source).any():
-            found[f'host volume "{source}" has no record in the cluster'] = self._unrecorded(source)
+            refusals[f'host volume "{source}" has no record in the cluster'] = self._unrecorded(source)
         for row, volume in self._dynamic(source):
             reason = refusal_of_host(volume, request, self._job.namespace)
             if not reason and not request.read_only and access_mode(volume, request) == SINGLE_WRITER:
-                is_taken = volume.id in self._written or has_other_writer(self._snapshot, volume, self._job.key, name)
-                reason = f'host volume "{source}" has its single writer' if is_taken else ""
+                has_writer = volume.id in self._written or has_other_writer(self._snapshot, volume, self._job.key, name)
+                reason = f'host volume "{source}" has its single writer' if has_writer else ""
             if reason:
-                found.setdefault(reason, np.zeros(len(offered), np.bool_))[row] = True
+                refusals.setdefault(reason, np.zeros(len(offered), np.bool_))[row] = True
         claim = claim_of(self._snapshot, self._job, self._group, index=index, source=source) if request.sticky else None
         if claim is not None:
             away = offered[:, IS_NODE] > 0
             away[[row for row, volume in self._dynamic(source) if volume.id == claim.volume_id]] = False
-            found[f'sticky host volume "{source}" of {name} is on another node'] = away
+            refusals[f'sticky host volume "{source}" of {name} is on another node'] = away
 
     def _refused_csi(self, request: VolumeRequest, source: str) -> dict[str, BoolArray]:
         offered = self._snapshot.columns.nodes.offered
@@ -142,7 +142,7 @@ class VolumeClaims:
         if self._lacks_controller(plugin):
             text = f"CSI volume {source} is unschedulable: no controller of CSI plugin {plugin} is healthy"
             return {text: offered[:, IS_NODE] > 0}
-        found = {
+        refusals = {
             f"CSI plugin {plugin} is missing": ~self._passing(plugin, "found", _has_plugin),
             f"CSI plugin {plugin} is unhealthy": ~self._passing(plugin, "healthy", _is_healthy),
         }
@@ -150,20 +150,22 @@ class VolumeClaims:
         for (row, of), there in self._on_node.items():
             limit = _limit(self._node(row), plugin)
             full[row] |= of == plugin and 0 < limit <= len(there) and source not in there
-        found[f"CSI plugin {plugin} has the maximum number of volumes"] = full
+        refusals[f"CSI plugin {plugin} has the maximum number of volumes"] = full
         if volume.topologies:
             outside = np.zeros(len(offered), np.bool_)
             for row in np.flatnonzero(offered[:, IS_NODE]).tolist():
                 outside[row] = not _is_within(self._node(row), volume)
-            found["did not meet topology requirement"] = outside
-        return found
+            refusals["did not meet topology requirement"] = outside
+        return refusals
 
     def _lacks_controller(self, plugin: str) -> bool:
         """Whether the plugin requires a controller and none is healthy."""
-        if plugin not in self._lacking:
-            found = csi_plugin(self._snapshot, plugin)
-            self._lacking[plugin] = found is not None and found.controller_required and not found.controllers_healthy
-        return self._lacking[plugin]
+        if plugin not in self._without_controller:
+            row = csi_plugin(self._snapshot, plugin)
+            self._without_controller[plugin] = (
+                row is not None and row.controller_required and not row.controllers_healthy
+            )
+        return self._without_controller[plugin]
 
     def _passing(self, plugin: str, name: str, test: Callable[[Node, str], bool]) -> BoolArray:
         check = Check(plugin, ("csi plugin", name, plugin), lambda node: test(node, plugin), False, True)
@@ -177,8 +179,8 @@ class VolumeClaims:
                 self._on_node.setdefault((row, volume.plugin_id), set()).add(source)
 
     def _volume(self, source: str) -> CSIVolume | None:
-        found: CSIVolume | None = self._snapshot.csi_volumes.get((self._job.namespace, source))
-        return found
+        row: CSIVolume | None = self._snapshot.csi_volumes.get((self._job.namespace, source))
+        return row
 
     def _offers(self, volume: HostVolume) -> bool:
         node = self._snapshot.nodes.get(volume.node_id)  # The row of a volume outlives its node.
@@ -199,19 +201,19 @@ def _has_plugin(node: Node, plugin: str) -> bool:
 
 
 def _is_healthy(node: Node, plugin: str) -> bool:
-    found = node.csi_node_plugins.get(plugin)
-    return found is None or found.healthy
+    info = node.csi_node_plugins.get(plugin)
+    return info is None or info.healthy
 
 
 def _limit(node: Node, plugin: str) -> int:
     """The node's limit on volumes of the plugin; 0 for none."""
-    found = node.csi_node_plugins.get(plugin)
-    return found.node_info.max_volumes if found is not None and found.node_info is not None else 0
+    info = node.csi_node_plugins.get(plugin)
+    return info.node_info.max_volumes if info is not None and info.node_info is not None else 0
 
 
 def _is_within(node: Node, volume: CSIVolume) -> bool:
     """Whether the node lies in one of the volume's topologies."""
-    found = node.csi_node_plugins.get(volume.plugin_id)
-    topology = found.node_info.accessible_topology if found is not None and found.node_info is not None else None
+    info = node.csi_node_plugins.get(volume.plugin_id)
+    topology = info.node_info.accessible_topology if info is not None and info.node_info is not None else None
     segments = topology.segments if topology is not None else {}
     return any(dict(allowed.segments).items() <= dict(segments).items() for allowed in volume.topologies)

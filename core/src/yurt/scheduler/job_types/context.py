@@ -47,8 +47,8 @@ class AttemptContext(NamedTuple):
     def waiting_evals(self) -> frozenset[str]:
         """Evaluations that wait of those for which idle allocations of the job ended."""
         named = {waited_for(alloc) for alloc in self.allocs} - {""}
-        found = (self.snapshot.evals.get(eval_id) for eval_id in named)
-        return frozenset(each.id for each in found if each is not None and each.status in (EVAL_BLOCKED, EVAL_PENDING))
+        evals = (self.snapshot.evals.get(eval_id) for eval_id in named)
+        return frozenset(each.id for each in evals if each is not None and each.status in (EVAL_BLOCKED, EVAL_PENDING))
 
     @classmethod
     def of(

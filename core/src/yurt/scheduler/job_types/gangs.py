@@ -13,9 +13,9 @@ from yurt.structs.predicates import is_terminal
 from yurt.structs.status import JOB_BATCH
 
 
-def placed_of_asked(found: int, asked: str) -> str:
+def placeable_text(placeable: int, required: str) -> str:
     """The number of placeable members as a text: `1 of 5 finds room`, `4 of 5 find room`."""
-    return f"{found} of {asked} {'finds' if found == 1 else 'find'} room"
+    return f"{placeable} of {required} {'finds' if placeable == 1 else 'find'} room"
 
 
 class Gangs:
@@ -27,7 +27,7 @@ class Gangs:
 
     def find_broken(self, job: Job, draft: PlanDraft) -> bool:
         """Record gangs with too few members; returns whether there are new ones, which require another round."""
-        found = False
+        is_new = False
         for group in job.task_groups:
             if group.name not in draft.failed or group.name in self.broken:
                 continue
@@ -35,10 +35,10 @@ class Gangs:
             placed = sum(1 for placement in draft.placements if placement.task_group == group.name)
             members = self._members(group, draft) + placed
             if members < group.least:
-                text = placed_of_asked(members, f"the {group.least} that must run together")
+                text = placeable_text(members, f"the {group.least} that must run together")
                 self.broken[group.name] = replace(draft.failed[group.name], gang=text)
-                found = True
-        return found
+                is_new = True
+        return is_new
 
     def least_accepted(self, draft: PlanDraft) -> dict[str, int]:
         """The minimum of accepted placements per gang, for the plan check."""

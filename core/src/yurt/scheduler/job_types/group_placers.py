@@ -28,13 +28,13 @@ class GroupPlacers:
         self._first_generation = self.view.generation
         self.by_group: dict[str, GroupPlacer] = {}
 
-    def restart(self, kept: Collection[str]) -> None:
+    def restart(self, names: Collection[str]) -> None:
         """Start again without placements, but retain the placers of these groups with the refusals of nodes."""
         if self.view.generation != self._first_generation:
             assert not self._first_generation, "what others have placed would be lost"
             self._warm_start = WarmStart(ClusterView(self._context.snapshot, self._context.now))
             self.view = self._warm_start.view
-        self.by_group = {name: placer for name, placer in self.by_group.items() if name in kept}
+        self.by_group = {name: placer for name, placer in self.by_group.items() if name in names}
 
     def of(self, job: Job, name: str, draft: PlanDraft) -> GroupPlacer:
         """The placer of a group of the job's newest version."""

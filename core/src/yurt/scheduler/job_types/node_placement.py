@@ -76,22 +76,22 @@ class NodePlacement:
         replaced = request.previous if request.stops else None
         if replaced is not None:
             view.release(replaced)
-        found = self._placed(placer, row, request.group, replaced)
-        if isinstance(found, AllocationMetric):
+        placed = self._placed(placer, row, request.group, replaced)
+        if isinstance(placed, AllocationMetric):
             if replaced is not None:
                 draft.replacing.setdefault(request.group, []).append(replaced)
                 view.restore(replaced)
             else:
                 self._note_fresh(request)
-            self._fail(request.group, view.rows.ids[row], found)
+            self._fail(request.group, view.rows.ids[row], placed)
             return
         if self._limits.is_counting:
             self._refused.clear()
-            self._limits.take(counted(found.grant.usage))
-            for alloc in (*(() if replaced is None else (replaced,)), *found.preempted):
+            self._limits.take(counted(placed.grant.usage))
+            for alloc in (*(() if replaced is None else (replaced,)), *placed.preempted):
                 self._limits.give_back(alloc)
-        counts["preemptions"] += len(found.preempted)
-        draft.add(request, found, view.node(row), version=placer.job.version, deployment=draft.deployment)
+        counts["preemptions"] += len(placed.preempted)
+        draft.add(request, placed, view.node(row), version=placer.job.version, deployment=draft.deployment)
 
     def _placed(
         self, placer: GroupPlacer, row: int, group: str, replaced: Allocation | None
@@ -109,12 +109,12 @@ class NodePlacement:
                 self._refused[group] = name
             return AllocationMetric(nodes_evaluated=1, node_pool=placer.job.node_pool, quota_exhausted=dimensions)
         placer.limits = grants = LimitedGrants(self._limits, replaced)
-        found = placer.place_on(row)
-        if not isinstance(found, AllocationMetric):
-            return found
+        placed = placer.place_on(row)
+        if not isinstance(placed, AllocationMetric):
+            return placed
         if grants.limit:
             self.limited_grants[pair] = grants.limit
-        return replace(found, quota_exhausted=grants.reached())
+        return replace(placed, quota_exhausted=grants.reached())
 
     def _refuse_again(self, node_id: str, request: PlacementRequest) -> None:
         """Record one more node for which a limit refuses a new allocation of the group."""
@@ -145,9 +145,9 @@ def _merged(earlier: AllocationMetric, metric: AllocationMetric) -> AllocationMe
 
     Only nodes that were asked for room tell how many nodes were looked at; those beyond a limit were not.
     """
-    looked_at = max(earlier, metric, key=lambda each: each.nodes_evaluated)
+    widest = max(earlier, metric, key=lambda each: each.nodes_evaluated)
     return replace(
-        looked_at,
+        widest,
         coalesced_failures=earlier.coalesced_failures + 1,
         nodes_exhausted=earlier.nodes_exhausted + metric.nodes_exhausted,
         dimension_exhausted=_added(earlier.dimension_exhausted, metric.dimension_exhausted),
@@ -163,13 +163,13 @@ def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 def _ran_out(one: Mapping[str, Resources], other: Mapping[str, Resources]) -> dict[str, Resources]:
     """Each task's request in the dimensions exhausted on any node; 0 in the others."""
-    found = dict(one)
-    for task, asked in other.items():
-        before = found.get(task, asked)
-        found[task] = replace(
+    by_task = dict(one)
+    for task, requested in other.items():
+        before = by_task.get(task, requested)
+        by_task[task] = replace(
             before,
-            cpu=max(before.cpu, asked.cpu),
-            memory_mb=max(before.memory_mb, asked.memory_mb),
-            disk_mb=max(before.disk_mb, asked.disk_mb),
+            cpu=max(before.cpu, requested.cpu),
+            memory_mb=max(before.memory_mb, requested.memory_mb),
+            disk_mb=max(before.disk_mb, requested.disk_mb),
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(by_task.items()))

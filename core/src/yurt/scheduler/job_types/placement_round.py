@@ -49,14 +49,14 @@ class PlacementRound:
         """Place the requests; unplaceable ones are queued."""
         draft = self._draft
         draft.queued.update(Counter(map(attrgetter("group"), requests)))
-        left = dict(draft.queued)
+        remaining = dict(draft.queued)
         at = 0
         while at < len(requests):
             request = requests[at]
             length = self._run_length(requests, at) if request.group not in draft.failed else 0
             if length:
                 placed = self._place_run(requests[at : at + length])
-                left[request.group] -= placed
+                remaining[request.group] -= placed
                 at += placed
                 if placed == length:
                     continue
@@ -64,7 +64,7 @@ class PlacementRound:
                 # the group does too. (A run never ends early for a limit, which bounds its length.)
                 self._singly.add(request.group)
                 request = requests[at]
-            self._place_next(request, left)
+            self._place_next(request, remaining)
             at += 1
         assert len(draft.placements) + sum(draft.queued.values()) == len(requests), "each request is placed or queued"
         assert not draft.queued or min(draft.queued.values()) >= 0, draft.queued
@@ -131,21 +131,21 @@ class PlacementRound:
             self._limits.take(counted(placer.ask.plain.usage), len(rows))
         return len(rows)
 
-    def _place_next(self, request: PlacementRequest, left: dict[str, int]) -> None:
+    def _place_next(self, request: PlacementRequest, remaining: dict[str, int]) -> None:
         draft, group = self._draft, request.group
         if group in draft.failed:
             metric = draft.failed[group]
             draft.failed[group] = replace(metric, coalesced_failures=metric.coalesced_failures + 1)
             self._note_unplaced(request)
             return
-        if self._place_one(request, expected=left[group]):
+        if self._place_one(request, expected=remaining[group]):
             draft.queued[group] -= 1
-        left[group] -= 1
+        remaining[group] -= 1
 
     def _place_one(self, request: PlacementRequest, *, expected: int) -> bool:
         draft, placers = self._draft, self._placers
         # A lost allocation is replaced in its own version while canaries try the newest, if that version is still kept.
-        older = request.job if request.job is not None and self._is_known(request.job) else None
+        older = request.job if request.job is not None and self._has_version(request.job) else None
         job = older or self._job
         placer = (placers.of if older is None else placers.of_older)(job, request.group, draft)
         replaced = request.previous if request.stops else None
@@ -157,9 +157,9 @@ class PlacementRound:
                 placer.recount()
         refused = self._limits.refuses(placer.ask.least_amounts, replaced) if self._limits.current else ()
         placer.limits = LimitedGrants(self._limits, replaced) if self._limits.current else None
-        found = None
+        placed = None
         if not refused:
-            found = placer.place(
+            placed = placer.place(
                 expected=expected,
                 penalised=self._penalised(request),
                 preferred=self._preferred(job, request),
@@ -167,9 +167,9 @@ class PlacementRound:
             )
         elif self._limits.guarantees is not None:
             # Borrowers use up a limit above the guarantee: capacity reclaimed from them becomes available under it.
-            found = placer.reclaim(index=alloc_index(request.name))
-        if found is not None:
-            self._note_placed(request, found, older)
+            placed = placer.reclaim(index=alloc_index(request.name))
+        if placed is not None:
+            self._note_placed(request, placed, older)
             return True
         refused = refused or (placer.limits.reached() if placer.limits is not None else ())
         draft.failed[request.group] = replace(placer.failure(), quota_exhausted=refused)
@@ -182,27 +182,27 @@ class PlacementRound:
         self._note_unplaced(request)
         return False
 
-    def _note_placed(self, request: PlacementRequest, found: PlacedAlloc, older: Job | None) -> None:
+    def _note_placed(self, request: PlacementRequest, placed: PlacedAlloc, older: Job | None) -> None:
         draft, view, group = self._draft, self._placers.view, request.group
         if self._limits.is_counting:
-            self._limits.take(counted(found.grant.usage))
+            self._limits.take(counted(placed.grant.usage))
             stopped = (request.previous,) if request.stops and request.previous is not None else ()
-            for alloc in (*stopped, *found.preempted):
+            for alloc in (*stopped, *placed.preempted):
                 self._limits.give_back(alloc)
-            self._limits.note_reclaim(frozenset(found.reclaimed_for.values()))
+            self._limits.note_reclaim(frozenset(placed.reclaimed_for.values()))
         for name, other in self._placers.by_group.items():
             if name != group or older is not None:
-                other.placed_elsewhere(found.row, group)
+                other.placed_elsewhere(placed.row, group)
         draft.add(
             request,
-            found,
-            view.node(found.row),
+            placed,
+            view.node(placed.row),
             version=self._job.version if older is None else older.version,
             deployment=draft.deployment if older is None else None,
             tracker=self._tracker(request),
         )
 
-    def _is_known(self, job: Job) -> bool:
+    def _has_version(self, job: Job) -> bool:
         """Whether the state still has this job version."""
         return self._context.snapshot.version(job.namespace, job.id, job.version) is not None
 

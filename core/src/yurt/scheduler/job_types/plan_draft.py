@@ -54,7 +54,7 @@ class PlanDraft:
     def add(
         self,
         request: PlacementRequest,
-        found: PlacedAlloc,
+        placed: PlacedAlloc,
         node: Node,
         *,
         version: int,
@@ -62,11 +62,11 @@ class PlanDraft:
         tracker: RescheduleTracker | None = None,
     ) -> None:
         """Add a placement with the allocations it replaces and preempts; `version` is that of the job."""
-        previous, victims = request.previous, found.preempted
+        previous, victims = request.previous, placed.preempted
         if request.stops and previous is not None:
             self.stops.append(AllocStop(id=previous.id, node_id=previous.node_id, description=request.stops))
         alloc_id = self._context.ids.next("alloc")
-        self.preemptions.extend(evictions(victims, alloc_id, found.reclaimed_for))
+        self.preemptions.extend(evictions(victims, alloc_id, placed.reclaimed_for))
         is_rolled_out = deployment is not None and request.group in deployment.task_groups
         self.placements.append(
             Placement(
@@ -76,8 +76,8 @@ class PlanDraft:
                 node_id=node.id,
                 node_name=node.name,
                 job_version=version,
-                resources=found.grant.resources,
-                metrics=found.metrics,
+                resources=placed.grant.resources,
+                metrics=placed.metrics,
                 deployment_id=deployment.id if deployment is not None and is_rolled_out else "",
                 deployment_status=AllocDeploymentStatus(canary=True) if request.is_canary else None,
                 previous_allocation=previous.id if previous is not None else "",

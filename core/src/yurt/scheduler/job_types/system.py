@@ -108,8 +108,8 @@ class SystemAttempt:
                 limit = self._limited.get(pair) or self._limited_grants.get(pair, "")
                 limits.setdefault(waits_at, set()).add(limit)
         return {
-            node_id: _Wait(frozenset(found), self._limits.outermost(*limits[node_id]))
-            for node_id, found in sorted(groups.items())
+            node_id: _Wait(frozenset(waiting), self._limits.outermost(*limits[node_id]))
+            for node_id, waiting in sorted(groups.items())
         }
 
     def _classes(self) -> tuple[str, ...]:

@@ -140,19 +140,19 @@ class SystemDiff:
         if alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL:
             return False
         job, node = self._job, self._context.snapshot.nodes.get(alloc.node_id)
-        found = classify(alloc, node, is_batch=job.type == JOB_SYSBATCH, now=self._context.now)
+        kind = classify(alloc, node, is_batch=job.type == JOB_SYSBATCH, now=self._context.now)
         counts = self.counts[group.name]
-        if found == MIGRATE:
+        if kind == MIGRATE:
             self._stop(alloc, why.NODE_TAINTED)
             return True
-        if found in (LOST, EXPIRING):
+        if kind in (LOST, EXPIRING):
             self._stop(alloc, why.LOST, CLIENT_LOST)
             return False
-        if found == DISCONNECTING:
+        if kind == DISCONNECTING:
             self._disconnect(alloc)
             counts["disconnect"] += 1
             return True
-        if found == RECONNECTING:
+        if kind == RECONNECTING:
             counts["reconnect"] += 1
             self._draft.change(alloc, append_state=(alloc.client_status, self._context.now))
         row = self._view.row(alloc.node_id)

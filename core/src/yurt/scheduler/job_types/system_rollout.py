@@ -109,17 +109,17 @@ class SystemRollout:
         job = self._job
         update = group.update
         if job.type == JOB_SYSTEM and self.current is None and update is not None and update.max_parallel > 0:
-            is_known = any(is_current(a, job) for a in self._context.allocs if a.task_group == group.name)
+            has_current = any(is_current(a, job) for a in self._context.allocs if a.task_group == group.name)
             older = counts["ignore"] + replaced
             in_place = counts["in_place_update"]
             total = in_place + new + older
-            if total and (replaced or in_place or (new and not is_known)):
+            if total and (replaced or in_place or (new and not has_current)):
                 canaries = self._canaries.get(group.name, 0)
                 state = replace(fresh_state(group), desired_total=total, desired_canaries=canaries)
                 self._draft.results.states[group.name] = state
                 made = new_deployment(job, None, self._draft.results, ids=self._context.ids, now=self._context.now)
-                kept = self._draft.deployment.id if self._draft.deployment is not None else ""
-                self._draft.deployment = made if made is None or not kept else replace(made, id=kept)
+                deployment_id = self._draft.deployment.id if self._draft.deployment is not None else ""
+                self._draft.deployment = made if made is None or not deployment_id else replace(made, id=deployment_id)
         elif self.current is not None and self.current.status in DEPLOYMENT_ACTIVE:
             self._draft.deployment = self.current
 

@@ -74,10 +74,10 @@ class Cells:
     """The best rows under spreads; `kept` is the number of them that are maintained."""
 
     def __init__(
-        self, spread: SpreadScore, ties: Ties, rows: IntArray, *, sums: IntArray, counts: IntArray, kept: int
+        self, spread: SpreadScore, ties: Ties, rows: IntArray, *, sums: IntArray, counts: IntArray, limit: int
     ) -> None:
         self._spread = spread
-        self._kept = kept
+        self._limit = limit
         self._top: list[tuple[int, int]] | None = None
         self._cell_of_row, self._codes = spread.cells.of_row, spread.cells.codes
         self._sorted = SortedRows(spread.cells.numbers, ties, rows, sums=sums, counts=counts)
@@ -88,7 +88,7 @@ class Cells:
         sizes = [part.size for part in spread.parts]
         self._fine = sizes.index(max(sizes)) if is_many else -1
         """The attribute whose boost is added by its level (the one with the most values); -1 for none."""
-        self._needed = 1 if is_many else kept
+        self._needed = 1 if is_many else limit
         self._boosts = CellBoosts(spread, self._fine)
         self._groups: dict[Key, _Group] = {}
         self._lines: dict[tuple[int, int], _CellLine] = {}
@@ -103,8 +103,8 @@ class Cells:
 
     def best(self) -> int | None:
         """The row with the highest score; ties are broken by the tie-breakers."""
-        found = self.top()
-        return found[0][0] if found else None
+        rows = self.top()
+        return rows[0][0] if rows else None
 
     def top(self) -> list[tuple[int, int]]:
         """The best rows, best first, and their boosts."""
@@ -116,13 +116,13 @@ class Cells:
         # A row of any other group has `kept` better rows before it: the leads of these groups. The list is sorted, so
         # it is a heap already.
         heap = self._leads()
-        del heap[self._kept :]
-        found: list[tuple[int, int]] = []
+        del heap[self._limit :]
+        top: list[tuple[int, int]] = []
         while heap:
             _, _, row, group, at = heap[0]
             boost, entries = group.boost, group.entries
-            found.append((row, boost))
-            if len(found) == self._kept:
+            top.append((row, boost))
+            if len(top) == self._limit:
                 break
             at += 1
             if at == len(entries):
@@ -130,13 +130,13 @@ class Cells:
                 continue
             total, tie, row = entries[at]
             heapreplace(heap, ((total - boost) / group.parts, tie, row, group, at))
-        return found
+        return top
 
     def _leads(self) -> list[Lead]:
         """The first entry of each group with its score, best first."""
         self._regroup()
         boosts, worths = self._boosts.boosts, self._spread.parts[self._fine].worths if self._fine >= 0 else NO_WORTH
-        found: list[Lead] = []
+        leads: list[Lead] = []
         for group in self._groups.values():
             combination, level, count = group.key
             boost, lead = boosts[combination] + worths[level], group.lead
@@ -147,9 +147,9 @@ class Cells:
                 group.boost, group.parts = boost, count + (boost != 0)
                 total, tie, row = group.entries[0]
                 lead = group.lead = ((total - boost) / group.parts, tie, row, group, 0)
-            found.append(lead)
-        found.sort()
-        return found
+            leads.append(lead)
+        leads.sort()
+        return leads
 
     def move(self, row: int, total: int, count: int) -> None:
         """Update the parts of a row."""
@@ -162,16 +162,16 @@ class Cells:
     def remove(self, row: int) -> None:
         """Remove a row without capacity."""
         if row in self._moved:
-            found = self._moved[row]
+            moved = self._moved[row]
         else:
             sorted_rows = self._sorted
             line = self._lines.get((self._cell_of_row[row], sorted_rows.count_of.item(row)))
-            found = None if line is None else (line, (-sorted_rows.sum_of.item(row), sorted_rows.tie_of.item(row), row))
+            moved = None if line is None else (line, (-sorted_rows.sum_of.item(row), sorted_rows.tie_of.item(row), row))
         # Rows are not taken out of the sorted arrays, which would move all after them; `_fill` skips them instead.
         self._moved[row] = None
-        if found is None:
+        if moved is None:
             return
-        line, entry = found
+        line, entry = moved
         at = bisect_left(line.entries, entry)
         if at < len(line.entries) and line.entries[at] == entry:
             del line.entries[at]

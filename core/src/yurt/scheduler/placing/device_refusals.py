@@ -51,15 +51,15 @@ class DeviceRefusals:
 
     def rows(self) -> IntArray:
         """The rows that refuse, other than those that the plan changes."""
-        is_refused = self._known().is_refused
+        is_refused = self._valid().is_refused
         if not is_refused.any():
             return np.zeros(0, np.int64)
         changed = self._view.rows_in_plan
         if changed:
             is_refused = is_refused.copy()
             is_refused[changed] = False
-        found: IntArray = np.flatnonzero(is_refused)
-        return found
+        rows: IntArray = np.flatnonzero(is_refused)
+        return rows
 
     def keep(self) -> None:
         """Keep what was recorded, for later attempts."""
@@ -69,35 +69,35 @@ class DeviceRefusals:
         self._new.clear()
         if not new:
             return
-        known = self._known()
-        new = {row for row in new if not known.is_refused[row]}
+        cached = self._valid()
+        new = {row for row in new if not cached.is_refused[row]}
         if not new:
             return
-        is_refused, nodes, in_use = known.is_refused.copy(), known.nodes.copy(), known.in_use.copy()
+        is_refused, nodes, in_use = cached.is_refused.copy(), cached.nodes.copy(), cached.in_use.copy()
         for row in new:
             is_refused[row] = True
             nodes[row], in_use[row] = self._view.node(row), self._view.in_use(row)
-        self._store(_Refusals(known.chunks, is_refused, nodes, in_use))
+        self._store(_Refusals(cached.chunks, is_refused, nodes, in_use))
 
-    def _known(self) -> _Refusals:
+    def _valid(self) -> _Refusals:
         """The refusals that still hold."""
-        found: _Refusals | None = self._view.rows.lasting.get(self._key)
+        cached: _Refusals | None = self._view.rows.lasting.get(self._key)
         chunks = self._view.columns.chunks
         size = len(chunks) * CHUNK
-        if found is None or len(found.nodes) > size:
+        if cached is None or len(cached.nodes) > size:
             return _Refusals(chunks, np.zeros(size, np.bool_), [None] * size, [None] * size)
-        if found.chunks is chunks:
-            return found
-        found = self._checked(found, chunks)
-        self._store(found)
-        return found
+        if cached.chunks is chunks:
+            return cached
+        cached = self._checked(cached, chunks)
+        self._store(cached)
+        return cached
 
-    def _checked(self, known: _Refusals, chunks: tuple[Chunk, ...]) -> _Refusals:
-        more = len(chunks) * CHUNK - len(known.nodes)
-        is_refused = np.concatenate([known.is_refused, np.zeros(more, np.bool_)])
-        nodes, in_use = known.nodes + [None] * more, known.in_use + [None] * more
+    def _checked(self, cached: _Refusals, chunks: tuple[Chunk, ...]) -> _Refusals:
+        more = len(chunks) * CHUNK - len(cached.nodes)
+        is_refused = np.concatenate([cached.is_refused, np.zeros(more, np.bool_)])
+        nodes, in_use = cached.nodes + [None] * more, cached.in_use + [None] * more
         ids, now, table = self._view.rows.ids, self._view.columns.in_use, self._view.snapshot.nodes
-        for number, (chunk, then) in enumerate(zip(chunks, known.chunks, strict=False)):
+        for number, (chunk, then) in enumerate(zip(chunks, cached.chunks, strict=False)):
             # A change of a node, or of what is in use on it, makes new arrays for its chunk.
             if chunk.used is then.used and chunk.offered is then.offered:
                 continue
@@ -128,7 +128,7 @@ class RefusalsInTurn:
     def __init__(self, ranker: Ranker, *, is_plain: bool) -> None:
         """`is_plain`: the ranking has no exceptions for this placement."""
         self._ranker = ranker
-        self._known = DeviceRefusals(ranker.view, ranker.ask) if ranker.ask.devices else None
+        self._valid = DeviceRefusals(ranker.view, ranker.ask) if ranker.ask.devices else None
         """The known refusals of the group's devices; None for a group without any."""
         self._can_set_aside = is_plain and ranker.can_set_aside
         self._aside: SetAsideRows | None = None
@@ -138,27 +138,27 @@ class RefusalsInTurn:
         ranker = self._ranker
         ranker.exhausted.refuse(row, reason)
         ranker.close(row)
-        if self._known is not None and reason == NO_DEVICES:
-            self._known.note(row)
+        if self._valid is not None and reason == NO_DEVICES:
+            self._valid.note(row)
             if self._can_set_aside:
                 self._can_set_aside = False
-                self._aside = ranker.set_aside(self._known.rows())
+                self._aside = ranker.set_aside(self._valid.rows())
 
     def pass_over(self, row: int | None) -> int:
         """The next row is asked, or there is none: close the known refusals before it; their number."""
         if self._aside is None:
-            found = 0
+            number = 0
         else:
             passed, self._aside = self._ranker.pass_over(self._aside, row)
             self._ranker.exhausted.refuse_all(passed, NO_DEVICES)
-            found = len(passed)
-        if row is None and self._known is not None:
-            self._known.keep()
-        return found
+            number = len(passed)
+        if row is None and self._valid is not None:
+            self._valid.keep()
+        return number
 
     def end(self) -> None:
         """A row is placed on."""
         if self._aside is not None:
             self._ranker.bring_back(self._aside)
-        if self._known is not None:
-            self._known.keep()
+        if self._valid is not None:
+            self._valid.keep()

@@ -36,7 +36,7 @@ NONE: Final = ExhaustedCounts(0, {}, {})
 
 CountsOfMask = dict[int, tuple[BoolArray, ExhaustedCounts]]
 """Counts of the rows without capacity in a mask, by the mask's identity; the value keeps the mask alive."""
-COUNTS_KEPT: Final = 16
+COUNTS_MAX: Final = 16
 """The maximum number of masks whose counts are cached for the next attempt."""
 
 
@@ -83,28 +83,28 @@ class ExhaustedNodes:
 
     def masks(self) -> dict[str, BoolArray]:
         """The rows that lack each dimension, and those that refused for each reason."""
-        found = {
+        by_reason = {
             name: mask & self._mask for name, mask in exhausted_masks(self.view.look(), self.view.offered, self._usage)
         }
         for reason, rows in self._refused.items():
             mask = np.zeros(len(self._mask), np.bool_)
             mask[list(rows)] = True
-            found[reason] = found[reason] | mask if reason in found else mask
-        return found
+            by_reason[reason] = by_reason[reason] | mask if reason in by_reason else mask
+        return by_reason
 
     def count(self, impossible: BoolArray, *, is_of_state: bool) -> None:
         """Count the feasible rows without capacity; counts for a state without a plan are cached for later attempts."""
-        kept, mask = self._of_state, self._mask
-        found = kept.get(id(mask)) if is_of_state else None
-        if found is not None:
-            self.counts = found[1]
+        cache, mask = self._of_state, self._mask
+        cached = cache.get(id(mask)) if is_of_state else None
+        if cached is not None:
+            self.counts = cached[1]
             return
         closed = mask & impossible
         self.counts = self._counted(closed) if closed.any() else NONE
         if is_of_state:
-            while len(kept) >= COUNTS_KEPT:
-                kept.pop(next(iter(tuple(kept))), None)
-            kept[id(mask)] = (mask, self.counts)
+            while len(cache) >= COUNTS_MAX:
+                cache.pop(next(iter(tuple(cache))), None)
+            cache[id(mask)] = (mask, self.counts)
 
     def filling(self, rows: IntArray, used: IntArray) -> Iterator[ExhaustedCounts]:
         """The counts as rows fill up one after another, computed in advance and kept."""
@@ -121,8 +121,8 @@ class ExhaustedNodes:
     def _counted(self, closed: BoolArray) -> ExhaustedCounts:
         rows = self.view.rows
         dimensions = {text: int(np.count_nonzero(mask & closed)) for text, mask in sorted(self.masks().items())}
-        found = {text: number for text, number in dimensions.items() if number}
-        return ExhaustedCounts(int(np.count_nonzero(closed)), class_counts(rows, closed), found)
+        by_dimension = {text: number for text, number in dimensions.items() if number}
+        return ExhaustedCounts(int(np.count_nonzero(closed)), class_counts(rows, closed), by_dimension)
 
     def _add(self, row: int, dimensions: Iterable[str]) -> None:
         assert self.counts is not None
@@ -132,16 +132,16 @@ class ExhaustedNodes:
 
 def exhausted_masks(used: IntArray, offered: IntArray, usage: Usage) -> Iterator[tuple[str, BoolArray]]:
     """For each dimension, the rows that lack capacity for one more."""
-    asked = usage.amounts
+    required = usage.amounts
     for column, name in DIMENSIONS:
-        yield name, used[:, column] + asked[column] > offered[:, column]
+        yield name, used[:, column] + required[column] > offered[:, column]
     limit = offered[:, ALLOCS]
     yield MAX_ALLOCS, (limit > 0) & (used[:, ALLOCS] + 1 > limit)
 
 
 def _plus_one(counts: Mapping[str, int], names: Iterable[str]) -> Mapping[str, int]:
     """The counts by name, sorted, each of these increased by one."""
-    found = dict(counts)
+    counts_after = dict(counts)
     for name in names:
-        found[name] = found.get(name, 0) + 1
-    return found if len(found) == len(counts) else dict(sorted(found.items()))
+        counts_after[name] = counts_after.get(name, 0) + 1
+    return counts_after if len(counts_after) == len(counts) else dict(sorted(counts_after.items()))

@@ -19,7 +19,7 @@ from yurt.scheduler.placing.terms.binpack import Binpack
 from yurt.state.arrays import IntArray, numbered
 from yurt.state.columns import ALLOCS, CPU, USED_WIDTH, Chunk
 
-FITS_KEPT: Final = 16
+FITS_MAX: Final = 16
 """The maximum number of requests whose fitness is cached for the next attempt."""
 FEW_ROWS: Final = 32
 """Up to this number of rows, each is evaluated separately."""
@@ -56,37 +56,37 @@ class FitnessTable:
     def of_all(self) -> Fitness:
         """The fitness of all rows; cached between attempts, which recompute only changed rows."""
         view = self._view
-        kept: dict[_Key, Fitness] = view.rows.lasting.setdefault("fits", {})
+        cache: dict[_Key, Fitness] = view.rows.lasting.setdefault("fits", {})
         key = (self._usage.amounts, self._binpack.prefers_empty)
         if self._core_mhz is not None:
             used = self._with_cores(view.used)
             return Fitness(
                 (), self._binpack.of_rows(used, view.offered), self._has_capacity(view.used, view.offered), {}
             )
-        cached = kept.get(key)
+        cached = cache.get(key)
         changed = None if cached is None else view.columns.changed_rows(cached.chunks)
         changed = None if changed is None else [*changed, *view.changed_rows()]
         if cached is None or changed is None or len(changed) * FEW_CHANGED > len(view.offered):
             used, offered = view.used, view.offered
-            found = Fitness(
+            fitness = Fitness(
                 view.columns.chunks, self._binpack.of_rows(used, offered), self._has_capacity(used, offered), {}
             )
         else:
-            found = self._brought_forward(cached, changed) if changed else cached
+            fitness = self._updated(cached, changed) if changed else cached
         # A view with a plan holds for this attempt only; cached results must depend on the state alone.
-        if found is not cached and view.generation == 0:
-            while len(kept) >= FITS_KEPT:
-                kept.pop(next(iter(tuple(kept))), None)
-            kept[key] = found
-        return found
+        if fitness is not cached and view.generation == 0:
+            while len(cache) >= FITS_MAX:
+                cache.pop(next(iter(tuple(cache))), None)
+            cache[key] = fitness
+        return fitness
 
     def _with_cores(self, used: IntArray) -> IntArray:
         """The usage plus the cores that one more would reserve."""
-        found = used.copy()
-        found[:, CPU] += 0 if self._core_mhz is None else self._core_mhz
-        return found
+        total = used.copy()
+        total[:, CPU] += 0 if self._core_mhz is None else self._core_mhz
+        return total
 
-    def _brought_forward(self, cached: Fitness, changed: list[int]) -> Fitness:
+    def _updated(self, cached: Fitness, changed: list[int]) -> Fitness:
         view, chunks = self._view, self._view.columns.chunks
         binpacks, has_capacity = cached.binpacks.copy(), cached.has_capacity.copy()
         if len(changed) <= FEW_ROWS:
@@ -104,12 +104,12 @@ class FitnessTable:
 
     def _has_capacity(self, used: IntArray, offered: IntArray) -> BoolArray:
         """Rows with capacity for one more."""
-        asked = self._usage.amounts
+        required = self._usage.amounts
         limit = offered[:, ALLOCS]
-        room: BoolArray = (limit == 0) | (used[:, ALLOCS] < limit)
+        has_capacity: BoolArray = (limit == 0) | (used[:, ALLOCS] < limit)
         for column, _ in DIMENSIONS:
-            room &= used[:, column] + asked[column] <= offered[:, column]
-        return room
+            has_capacity &= used[:, column] + required[column] <= offered[:, column]
+        return has_capacity
 
     def of_row(self, row: int) -> tuple[int, bool]:
         """The fitness of one row, and whether it has capacity."""

@@ -141,10 +141,10 @@ class GroupPlacer:
         """Place up to `count` allocations, as repeated calls of `place` without preemption would; returns rows and
         metrics."""
         assert self.can_run, (self.group.name, "a run takes no ports, devices or volumes, and keeps nothing apart")
-        found = place_run(self.ranker, count)
-        assert len(found.rows) <= count, (self.group.name, len(found.rows), count)
-        self._preemption.forget(found.rows)
-        return found.rows, self._metrics_of(found)
+        placements = place_run(self.ranker, count)
+        assert len(placements.rows) <= count, (self.group.name, len(placements.rows), count)
+        self._preemption.forget(placements.rows)
+        return placements.rows, self._metrics_of(placements)
 
     def _metrics_of(self, run: PlacementRun) -> Iterator[AllocationMetric]:
         """The metrics of each placement, computed on demand."""
@@ -197,7 +197,7 @@ class GroupPlacer:
                 # Otherwise the runners-up that are shown would depend on which refusals were known.
                 ranker.fill_window(expected)
             metrics = self._metrics(ranker.top(row, penalised))
-            self._taken(row, grant)
+            self._count_placed(row, grant)
             self.volumes.count(row, index)
             return PlacedAlloc(row, grant, metrics)
 
@@ -208,7 +208,7 @@ class GroupPlacer:
         for mask in self.volumes_refused.values():
             self.ranker.close_all(mask)
 
-    def _taken(self, row: int, grant: NodeGrant) -> None:
+    def _count_placed(self, row: int, grant: NodeGrant) -> None:
         self.view.take(row, grant.usage)
         self.ranker.placed(row)
         if self.distinct.is_used:
@@ -225,15 +225,15 @@ class GroupPlacer:
             return reclaimed
         if not self._preemption.is_allowed:
             return None
-        found = self._preemption.best(mask, self._salt)
-        if found is None or self._exceeds(found.grant):
+        choice = self._preemption.best(mask, self._salt)
+        if choice is None or self._exceeds(choice.grant):
             return None
         exhausted = self.ranker.exhausted
-        metrics, _ = self.metrics.ruled_out(refused, exhausted.masks(), within=found.impossible)
-        self._taken(found.row, found.grant)
+        metrics, _ = self.metrics.ruled_out(refused, exhausted.masks(), within=choice.impossible)
+        self._count_placed(choice.row, choice.grant)
         exhausted.forget()
-        self._preemption.forget(found.row)
-        return PlacedAlloc(found.row, found.grant, replace(metrics, score_meta_data=(found.meta,)), found.victims)
+        self._preemption.forget(choice.row)
+        return PlacedAlloc(choice.row, choice.grant, replace(metrics, score_meta_data=(choice.meta,)), choice.victims)
 
     def reclaim(self, *, index: int = 0) -> PlacedAlloc | None:
         """Place the allocation with this index by ending allocations of borrowers."""
@@ -249,21 +249,21 @@ class GroupPlacer:
         if guarantees is None or self.job.type not in RECLAIMING:
             return None
         self._salt += 1
-        found = self._preemption.reclaim(mask, exceeds=self._exceeds_after, salt=self._salt)
-        if found is None:
+        choice = self._preemption.reclaim(mask, exceeds=self._exceeds_after, salt=self._salt)
+        if choice is None:
             return None
         tables = self.ranker.tables
-        tables.forget(found.row)
-        meta = tables.meta(found.row)
-        score = preemption_score(found.victims, found.loss[1])
+        tables.forget(choice.row)
+        meta = tables.meta(choice.row)
+        score = preemption_score(choice.victims, choice.loss[1])
         meta = replace(meta, scores={**meta.scores, PREEMPTION.name: score})
         refused = self._refused_otherwise()
         metrics, _ = self.metrics.ruled_out(refused, self.ranker.exhausted.masks())
-        self._taken(found.row, found.grant)
+        self._count_placed(choice.row, choice.grant)
         self.ranker.exhausted.forget()
         self._preemption.forget_all()
         metrics = replace(metrics, score_meta_data=(meta,))
-        return PlacedAlloc(found.row, found.grant, metrics, found.victims, found.reclaimed_for)
+        return PlacedAlloc(choice.row, choice.grant, metrics, choice.victims, choice.reclaimed_for)
 
     def _exceeds_after(self, grant: NodeGrant, ended: Sequence[Allocation]) -> bool:
         return self.limits is not None and bool(self.limits.refuses_after(grant.usage, ended))
@@ -276,12 +276,12 @@ class GroupPlacer:
         victims: tuple[Allocation, ...] = ()
         if isinstance(grant, str):
             reasons.extend([grant] if grant else [])
-            found = self._preemption.on_row(row, self._salt) if self._preemption.is_allowed else None
-            if found is None or self._exceeds(found[0]):
+            choice = self._preemption.on_row(row, self._salt) if self._preemption.is_allowed else None
+            if choice is None or self._exceeds(choice[0]):
                 return self.metrics.of_refusal(row, reasons)
-            grant, victims = found
+            grant, victims = choice
         self._salt += 1
-        metrics = replace(self.metrics.looked_at(), score_meta_data=(self._score_on(row, victims),))
+        metrics = replace(self.metrics.shared(), score_meta_data=(self._score_on(row, victims),))
         self.view.take(row, grant.usage)
         return PlacedAlloc(row, grant, metrics, victims)
 
@@ -300,9 +300,9 @@ class GroupPlacer:
             return self.ask.plain
         grant = self.ask.grant(self.view.node(row), self.view.in_use(row), salt=self._salt)
         if not isinstance(grant, str):
-            lacking = self.view.exhausted(row, grant.usage)
-            if lacking:
-                return lacking[0]
+            exhausted = self.view.exhausted(row, grant.usage)
+            if exhausted:
+                return exhausted[0]
             return self._exceeds(grant) or grant
         return grant
 
@@ -312,8 +312,8 @@ class GroupPlacer:
 
     def _refused_otherwise(self) -> dict[str, BoolArray]:
         """Rows refused because of other allocations: of this job, or of other users of a volume."""
-        found = self.distinct.refused() if self.distinct.is_used else {}
-        return found | {reason.text: mask for reason, mask in self.volumes_refused.items()}
+        refused = self.distinct.refused() if self.distinct.is_used else {}
+        return refused | {reason.text: mask for reason, mask in self.volumes_refused.items()}
 
     def _close_refused(self) -> None:
         for mask in self.distinct.refused().values():
@@ -330,7 +330,7 @@ class GroupPlacer:
     def failure(self) -> AllocationMetric:
         """The metrics of a failed placement: every failed constraint and dimension with its number of nodes."""
         metrics, exhausted = self.metrics.ruled_out(self._refused_otherwise(), self.ranker.exhausted.masks())
-        return replace(metrics, resources_exhausted=self.metrics.lacking(exhausted))
+        return replace(metrics, resources_exhausted=self.metrics.exhausted_resources(exhausted))
 
 
 def _has_topology(view: ClusterView) -> bool:

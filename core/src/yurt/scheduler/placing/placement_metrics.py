@@ -46,7 +46,7 @@ class PlacementMetrics:
         self._seen: frozenset[int] | None = None
         """The shapes of the candidates."""
 
-    def looked_at(self) -> AllocationMetric:
+    def shared(self) -> AllocationMetric:
         """The part shared by all placements of groups with equal constraints."""
 
         def compute() -> AllocationMetric:
@@ -62,15 +62,15 @@ class PlacementMetrics:
             )
 
         key = ("metric", self._job.datacenters, self._job.node_pool, self._feasible.key)
-        found = cached_answer(self._view.rows, key, compute)
-        assert isinstance(found, AllocationMetric)
-        return found
+        metrics = cached_answer(self._view.rows, key, compute)
+        assert isinstance(metrics, AllocationMetric)
+        return metrics
 
     def showing(self, counts: ExhaustedCounts) -> AllocationMetric:
         """The metrics with this many exhausted nodes; the same object for equal counts."""
         last_counts, metrics = self._counted
         if metrics is None or last_counts is not counts:
-            metrics = self.looked_at()
+            metrics = self.shared()
             if counts.nodes:
                 metrics = replace(
                     metrics,
@@ -93,13 +93,13 @@ class PlacementMetrics:
         filtered = base & ~self._feasible.mask
         for mask in refused.values():
             filtered |= base & mask
-        kept = base & ~filtered if within is None else base & ~filtered & within
-        dimensions = {text: mask & kept for text, mask in sorted(exhausted_masks.items())}
+        remaining = base & ~filtered if within is None else base & ~filtered & within
+        dimensions = {text: mask & remaining for text, mask in sorted(exhausted_masks.items())}
         exhausted = np.zeros(len(base), np.bool_)
         for mask in dimensions.values():
             exhausted |= mask
         metrics = replace(
-            self.looked_at(),
+            self.shared(),
             nodes_filtered=int(np.count_nonzero(filtered)),
             class_filtered=class_counts(rows, filtered),
             constraint_filtered=self._filtered(refused),
@@ -123,16 +123,16 @@ class PlacementMetrics:
             nodes_exhausted=1,
             class_exhausted=class_counts(self._view.rows, mask),
             dimension_exhausted=dict.fromkeys(reasons, 1),
-            resources_exhausted=self.lacking(mask),
+            resources_exhausted=self.exhausted_resources(mask),
         )
 
-    def lacking(self, exhausted: BoolArray) -> dict[str, Resources]:
+    def exhausted_resources(self, exhausted: BoolArray) -> dict[str, Resources]:
         """Each task's request in the dimensions exhausted somewhere."""
         if not exhausted.any():
             return {}
-        view, asked = self._view, self._ask.plain.usage.amounts
+        view, required = self._view, self._ask.plain.usage.amounts
         over = {
-            column: bool((exhausted & (view.used[:, column] + asked[column] > view.offered[:, column])).any())
+            column: bool((exhausted & (view.used[:, column] + required[column] > view.offered[:, column])).any())
             for column in (CPU, MEMORY, DISK)
         }
         return {
@@ -148,17 +148,17 @@ class PlacementMetrics:
     def eligible_classes(self) -> dict[str, bool]:
         """For each computed class among the candidates, whether the group may use it."""
         rows = self._view.rows
-        found: dict[str, bool] = {}
+        eligible: dict[str, bool] = {}
         for number, row in rows.row_of_shape.items():
             name = rows.shapes.values[number].computed_class
             if name and self._is_seen(number):
-                found[name] = found.get(name, False) or bool(self._feasible.class_wide[row])
-        return dict(sorted(found.items()))
+                eligible[name] = eligible.get(name, False) or bool(self._feasible.class_wide[row])
+        return dict(sorted(eligible.items()))
 
     def _filtered(self, refused: Mapping[str, BoolArray]) -> dict[str, int]:
         base = self._candidates.mask
-        found = [*self._feasible.failing, *refused.items()]
-        return {text: number for text, mask in found if (number := int(np.count_nonzero(mask & base)))}
+        masks = [*self._feasible.failing, *refused.items()]
+        return {text: number for text, mask in masks if (number := int(np.count_nonzero(mask & base)))}
 
     def _is_seen(self, shape: int) -> bool:
         if self._seen is None:

@@ -220,24 +220,24 @@ def _is_of_use(need: tuple[int, int, int], usage: Usage) -> bool:
 
 def _helps(need: tuple[int, int, int], usage: Usage) -> bool:
     return any(
-        needed > 0 and given > 0 for needed, given in zip(need, (usage.cpu, usage.memory, usage.disk), strict=True)
+        needed > 0 and freed > 0 for needed, freed in zip(need, (usage.cpu, usage.memory, usage.disk), strict=True)
     )
 
 
 def _need(view: ClusterView, ask: GroupAsk, row: int) -> tuple[int, int, int]:
     """The remaining shortage in each dimension."""
-    used, offered, asked = view.used_on(row), view.offered[row], ask.plain.usage
+    used, offered, required = view.used_on(row), view.offered[row], ask.plain.usage
     return (
-        max(0, int(used[CPU] + asked.cpu - offered[CPU])),
-        max(0, int(used[MEMORY] + asked.memory - offered[MEMORY])),
-        max(0, int(used[DISK] + asked.disk - offered[DISK])),
+        max(0, int(used[CPU] + required.cpu - offered[CPU])),
+        max(0, int(used[MEMORY] + required.memory - offered[MEMORY])),
+        max(0, int(used[DISK] + required.disk - offered[DISK])),
     )
 
 
 def _distance(need: tuple[int, int, int], usage: Usage) -> float:
     parts = (
-        (needed - given) / needed if needed else 0.0
-        for needed, given in zip(need, (usage.cpu, usage.memory, usage.disk), strict=True)
+        (needed - freed) / needed if needed else 0.0
+        for needed, freed in zip(need, (usage.cpu, usage.memory, usage.disk), strict=True)
     )
     return math.sqrt(sum(part * part for part in parts))
 
@@ -245,8 +245,8 @@ def _distance(need: tuple[int, int, int], usage: Usage) -> float:
 def _penalty(alloc: Allocation, chosen: list[Allocation]) -> float:
     """The penalty for preempting more of one job than its `migrate.max_parallel`."""
     parallel = _parallel(alloc)
-    taken = sum(1 for a in chosen if (a.namespace, a.job_id) == (alloc.namespace, alloc.job_id))
-    return PARALLEL_PENALTY * (taken + 1 - parallel) if parallel > 0 and taken >= parallel else 0.0
+    preempted = sum(1 for a in chosen if (a.namespace, a.job_id) == (alloc.namespace, alloc.job_id))
+    return PARALLEL_PENALTY * (preempted + 1 - parallel) if parallel > 0 and preempted >= parallel else 0.0
 
 
 def _parallel(alloc: Allocation) -> int:

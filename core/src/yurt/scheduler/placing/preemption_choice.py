@@ -111,9 +111,9 @@ class PreemptionChoice:
         if not len(rows):
             return None
         row = int(rows[0])
-        found = self.on_row(row, salt)
-        assert found is not None, "a row with a score has victims"
-        grant, victims = found
+        choice = self.on_row(row, salt)
+        assert choice is not None, "a row with a score has victims"
+        grant, victims = choice
         tables = self._ranker.tables
         tables.forget(row)
         meta = tables.meta(row)
@@ -136,15 +136,15 @@ class PreemptionChoice:
         if meta_key is not None and meta_key in self._situations:
             return self._situations[meta_key]
         score = IMPOSSIBLE
-        found = self.on_row(row, salt)
-        if found is not None:
+        choice = self.on_row(row, salt)
+        if choice is not None:
             ranker.tables.forget(row)
             scores = ranker.tables.meta(row).scores
             parts = [value for name, value in scores.items() if ranker.terms.is_counted(name, value)]
-            parts.append(self._victims_score(found[1]))
+            parts.append(self._victims_score(choice[1]))
             score = round(sum(parts) / len(parts) * UNIT) / UNIT
             # Only the score is needed: the victims are restored, and the row is unchanged.
-            for victim in found[1]:
+            for victim in choice[1]:
                 self._view.restore(victim)
             ranker.tables.forget(row)
         if meta_key is not None:

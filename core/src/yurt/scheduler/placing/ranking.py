@@ -32,7 +32,7 @@ from yurt.state.arrays import IntArray
 from yurt.structs.explain.metrics import NodeScoreMeta
 from yurt.structs.job import Job, TaskGroup
 
-SCORES_KEPT: Final = 5
+SCORES_MAX: Final = 5
 STALE: Final = -1
 """A generation that no view has, so that all rows are scored before the next placement."""
 
@@ -175,10 +175,10 @@ class Ranker:
         rows = rows[scores[rows] != IMPOSSIBLE]
         if not len(rows):
             return None
-        found = SetAsideRows(rows, scores[rows])
+        aside = SetAsideRows(rows, scores[rows])
         scores[rows] = IMPOSSIBLE
         self._window.entries = []
-        return found
+        return aside
 
     def pass_over(self, aside: SetAsideRows, best: int | None) -> tuple[IntArray, SetAsideRows]:
         """Close the rows that rank before the best of the others; returns them, and those that remain set aside."""
@@ -203,7 +203,7 @@ class Ranker:
 
     def fill_window(self, expected: int) -> None:
         """Have the runners-up at hand again after rows were closed or set aside."""
-        if self._cells is None and len(self._window.entries) < SCORES_KEPT and not self._window.has_all:
+        if self._cells is None and len(self._window.entries) < SCORES_MAX and not self._window.has_all:
             self._window.fill(self._arrays.scores, self.ties, _window_size(expected))
 
     def placed(self, row: int) -> None:
@@ -230,32 +230,36 @@ class Ranker:
         """The scores of the chosen row and of the runners-up."""
         if penalised:
             scores = self._arrays.combined(penalised, self._fitness)
-            rows, _ = best_rows(scores, self.ties, SCORES_KEPT)
+            rows, _ = best_rows(scores, self.ties, SCORES_MAX)
             entries = sorted((-float(scores[row]), self.ties.of(row), row) for row in rows.tolist())
-            others = [entry[2] for entry in entries if entry[2] != chosen][: SCORES_KEPT - 1]
+            others = [entry[2] for entry in entries if entry[2] != chosen][: SCORES_MAX - 1]
             return tuple(self.tables.meta(row, penalised) for row in (chosen, *others))
         if self._cells is not None:
-            found = self._cells.top()
-            if not found or found[0][0] != chosen:
-                others = [entry for entry in found if entry[0] != chosen]
-                found = [(chosen, self.spread.boost(chosen)), *others[: SCORES_KEPT - 1]]
-            return self.tables.boosted(found, self._arrays.binpacks)
-        shown = [entry[2] for entry in self._window.entries[:SCORES_KEPT]]
+            best = self._cells.top()
+            if not best or best[0][0] != chosen:
+                others = [entry for entry in best if entry[0] != chosen]
+                best = [(chosen, self.spread.boost(chosen)), *others[: SCORES_MAX - 1]]
+            return self.tables.boosted(best, self._arrays.binpacks)
+        shown = [entry[2] for entry in self._window.entries[:SCORES_MAX]]
         if chosen not in shown[:1]:
-            shown = [chosen, *[row for row in shown if row != chosen][: SCORES_KEPT - 1]]
+            shown = [chosen, *[row for row in shown if row != chosen][: SCORES_MAX - 1]]
         return self.tables.entries(shown)
 
     def _score_all(self) -> None:
         fits, arrays = self._fitness.of_all(), self._arrays
-        room = self._open.mask & fits.has_capacity
+        has_capacity = self._open.mask & fits.has_capacity
         self._window.entries, self._generation = [], self.view.generation
         self.exhausted.forget(fits.counts)
         self.tables.clear()
-        arrays.refresh(fits, room, has_own=bool(self._own_rows))
-        assert len(arrays.scores) == len(room) == len(self.own), (len(arrays.scores), len(room), len(self.own))
+        arrays.refresh(fits, has_capacity, has_own=bool(self._own_rows))
+        assert len(arrays.scores) == len(has_capacity) == len(self.own), (
+            len(arrays.scores),
+            len(has_capacity),
+            len(self.own),
+        )
         if self.spread.is_used:
-            rows = np.flatnonzero(room)
-            self._cells = Cells(self.spread, self.ties, rows, sums=arrays.sums, counts=arrays.counts, kept=SCORES_KEPT)
+            rows = np.flatnonzero(has_capacity)
+            self._cells = Cells(self.spread, self.ties, rows, sums=arrays.sums, counts=arrays.counts, limit=SCORES_MAX)
 
     def _score_row(self, row: int) -> None:
         self.tables.forget(row)
@@ -292,4 +296,4 @@ def _best_of(scores: FloatArray, ties: Ties) -> int | None:
 
 def _window_size(expected: int) -> int:
     """The number of best rows that are kept sorted."""
-    return min(WINDOW_MAX, max(WINDOW_MIN, expected + SCORES_KEPT))
+    return min(WINDOW_MAX, max(WINDOW_MIN, expected + SCORES_MAX))

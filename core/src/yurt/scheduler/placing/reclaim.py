@@ -96,12 +96,12 @@ class ReclaimSearch:
                 break
             if not mask[row]:
                 continue
-            found = self._on_row(row)
-            if found is None:
+            choice = self._on_row(row)
+            if choice is None:
                 hopeless.add(row)
                 continue
-            self._restore(found.bundles)
-            best = min(best or (found.loss, tie, row), (found.loss, tie, row))
+            self._restore(choice.bundles)
+            best = min(best or (choice.loss, tie, row), (choice.loss, tie, row))
         if hopeless:
             self._bounds = [each for each in self._bounds if each[2] not in hopeless]
         if best is None:
@@ -121,7 +121,7 @@ class ReclaimSearch:
         self._bounded_for, self._bounded_rows = self._guarantees, mask.copy()
         view, ties = self._view, self._view.rows.ties
         against = cache(partial(self._guarantees.entitled_against, self._entitled))
-        found: list[tuple[Loss, int, int]] = []
+        bounds: list[tuple[Loss, int, int]] = []
         for row in np.flatnonzero(mask).tolist():
             allocs = [
                 alloc
@@ -131,8 +131,8 @@ class ReclaimSearch:
                 and self._guarantees.keeps_guarantees(alloc)
             ]
             if allocs:
-                found.append((min(self._loss((alloc,)) for alloc in allocs), int(ties[row]), row))
-        self._bounds = sorted(found)
+                bounds.append((min(self._loss((alloc,)) for alloc in allocs), int(ties[row]), row))
+        self._bounds = sorted(bounds)
 
     def _on_row(self, row: int) -> ReclaimedNode | None:
         """A row's grant and victims, which are released and counted."""
@@ -185,7 +185,7 @@ class ReclaimSearch:
 
     def _bundles(self, row: int) -> list[VictimBundle]:
         """The bundles of allocations that may end on a row, each gang once."""
-        snapshot, found, seen = self._view.snapshot, list[VictimBundle](), set[str]()
+        snapshot, bundles, seen = self._view.snapshot, list[VictimBundle](), set[str]()
         for alloc in snapshot.allocs_of_node(self._view.rows.ids[row]):
             if alloc.id in seen or self._view.is_released(alloc.id):
                 continue
@@ -194,8 +194,8 @@ class ReclaimSearch:
                 continue
             allocs = self._guarantees.bundle_of(alloc)
             seen.update(each.id for each in allocs)
-            found.append(VictimBundle(allocs, self._loss(allocs), quota))
-        return found
+            bundles.append(VictimBundle(allocs, self._loss(allocs), quota))
+        return bundles
 
     def _loss(self, allocs: Sequence[Allocation]) -> Loss:
         services = sum(1 for alloc in allocs if alloc.job is not None and alloc.job.type == JOB_SERVICE)

@@ -22,7 +22,7 @@ import numpy as np
 
 from yurt.scheduler.capacity.view import DIMENSIONS
 from yurt.scheduler.placing.exhausted_nodes import ExhaustedCounts
-from yurt.scheduler.placing.ranking import SCORES_KEPT, Ranker
+from yurt.scheduler.placing.ranking import SCORES_MAX, Ranker
 from yurt.scheduler.placing.terms.term import UNIT, FloatArray
 from yurt.scheduler.placing.top_k import IMPOSSIBLE, best_rows, nth_highest
 from yurt.state.arrays import IntArray
@@ -70,23 +70,23 @@ def place_run(ranker: Ranker, count: int) -> PlacementRun:
     """Up to `count` placements in order, counted in the ranker and the view."""
     if count <= FEW or ranker.spread.is_used:
         return place_singly(ranker, count)
-    found = PlacementRun([], [], [])
+    run = PlacementRun([], [], [])
     depth = DEPTH_MIN
-    while len(found.rows) < count:
-        part, depth = _part(ranker, count - len(found.rows), depth)
+    while len(run.rows) < count:
+        part, depth = _part(ranker, count - len(run.rows), depth)
         if not part.rows:
             break
-        found.counts.extend([(len(found.rows) + at, counts) for at, counts in part.counts])
-        found.rows.extend(part.rows)
-        found.tables.extend(part.tables)
+        run.counts.extend([(len(run.rows) + at, counts) for at, counts in part.counts])
+        run.rows.extend(part.rows)
+        run.tables.extend(part.tables)
         rows = np.array(part.rows, np.int64)
         # One sum for all placements of a part: the view and the ranking are updated once, not per placement.
         ranker.view.take_rows(rows, ranker.ask.plain.usage)
         ranker.placed_run(rows)
         # One row is a sufficient sample: all rows of a part are computed by the same arithmetic.
         assert _is_within_capacity(ranker, part.rows[-1]), (part.rows[-1], len(part.rows))
-    assert len(found.rows) == len(found.tables) <= count, (len(found.rows), len(found.tables), count)
-    return found
+    assert len(run.rows) == len(run.tables) <= count, (len(run.rows), len(run.tables), count)
+    return run
 
 
 def _is_within_capacity(ranker: Ranker, row: int) -> bool:
@@ -126,7 +126,7 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[PlacementRun, int]:
     show a node that was not evaluated.
     """
     ranker.refresh()
-    rows, is_all = best_rows(ranker.scores, ranker.ties, min(count, max(1, CELLS_MAX // depth)) + SCORES_KEPT)
+    rows, is_all = best_rows(ranker.scores, ranker.ties, min(count, max(1, CELLS_MAX // depth)) + SCORES_MAX)
     if not len(rows):
         return PlacementRun([], [], []), depth
     # The table is wide (many nodes) or deep (many placements on each), never both: `CELLS_MAX` bounds its size, and the
@@ -148,10 +148,10 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[PlacementRun, int]:
     unknown = np.flatnonzero((ks == seen - 1) & (levels.fits[ats] > seen))
     deep = int(unknown[0]) + 1 if len(unknown) else total
     wide = total
-    # A score table needs `SCORES_KEPT` unused nodes; when too few are left, too few nodes were evaluated.
+    # A score table needs `SCORES_MAX` unused nodes; when too few are left, too few nodes were evaluated.
     if not is_all:
         fresh = np.flatnonzero(ks == 0)
-        wide = int(fresh[len(rows) - SCORES_KEPT]) if len(fresh) > len(rows) - SCORES_KEPT else total
+        wide = int(fresh[len(rows) - SCORES_MAX]) if len(fresh) > len(rows) - SCORES_MAX else total
     end = min(deep, wide)
     assert 0 < end <= total, (deep, wide, total, "each evaluation places something, or the run would never end")
     # The next evaluation is deeper if depth ended this one, and flatter (with more nodes) if width did.
@@ -175,12 +175,12 @@ def _counts(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> Ite
 
 
 def _levels(ranker: Ranker, rows: IntArray, count: int, depth: int) -> _Levels:
-    view, asked = ranker.view, ranker.ask.plain.usage.amounts
+    view, required = ranker.view, ranker.ask.plain.usage.amounts
     used, offered = view.used[rows], view.offered[rows]
     fits = np.full(len(rows), count + 1, np.int64)
     for column, _ in DIMENSIONS:
-        if asked[column] > 0:
-            fits = np.minimum(fits, (offered[:, column] - used[:, column]) // asked[column])
+        if required[column] > 0:
+            fits = np.minimum(fits, (offered[:, column] - used[:, column]) // required[column])
     # A limit of 0 means none.
     limited = offered[:, ALLOCS] > 0
     fits[limited] = np.minimum(fits, offered[:, ALLOCS] - used[:, ALLOCS])[limited]
@@ -201,8 +201,8 @@ def _levels(ranker: Ranker, rows: IntArray, count: int, depth: int) -> _Levels:
 def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> tuple[list[int], list[ScoreTable]]:
     """The placements with their score tables, computed from the last one backwards."""
     upcoming = _heads_after(ranker, levels, ats)
-    heads = deque((at for at, _ in upcoming), SCORES_KEPT)
-    table = deque((meta for _, meta in upcoming), SCORES_KEPT)
+    heads = deque((at for at, _ in upcoming), SCORES_MAX)
+    table = deque((meta for _, meta in upcoming), SCORES_MAX)
     ids, rows = ranker.view.rows.ids, levels.rows.tolist()
     shown: dict[tuple[int, int, tuple[int, ...]], Mapping[str, float]] = {}
     norms = (np.rint(levels.scores[ats, ks]) / UNIT).tolist()
@@ -231,17 +231,17 @@ def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> tup
 
 def _heads_after(ranker: Ranker, levels: _Levels, ats: IntArray) -> list[tuple[int, NodeScoreMeta]]:
     """The best rows after all placements, with the scores of their next placements."""
-    taken = np.bincount(ats, minlength=len(levels.rows))
+    counts = np.bincount(ats, minlength=len(levels.rows))
     depth = levels.scores.shape[1]
-    heads = levels.scores[np.arange(len(levels.rows)), np.minimum(taken, depth - 1)]
-    heads = np.where(taken < np.minimum(levels.fits, depth), heads, IMPOSSIBLE)
-    best, _ = best_rows(heads, ranker.ties[levels.rows], SCORES_KEPT)
+    heads = levels.scores[np.arange(len(levels.rows)), np.minimum(counts, depth - 1)]
+    heads = np.where(counts < np.minimum(levels.fits, depth), heads, IMPOSSIBLE)
+    best, _ = best_rows(heads, ranker.ties[levels.rows], SCORES_MAX)
     order = best[np.lexsort((ranker.ties[levels.rows][best], -heads[best]))]
-    found = []
-    values_of = levels.values_at(order, taken[order])
+    metas = []
+    values_of = levels.values_at(order, counts[order])
     for at, values in zip(order.tolist(), values_of, strict=True):
-        k = int(taken[at])
+        k = int(counts[at])
         scores = ranker.terms.shown(int(levels.binpacks[at, k]), int(levels.anti[at, k]), values)
         norm = round(float(heads[at])) / UNIT
-        found.append((at, NodeScoreMeta(node_id=ranker.view.rows.ids[levels.rows[at]], scores=scores, norm_score=norm)))
-    return found
+        metas.append((at, NodeScoreMeta(node_id=ranker.view.rows.ids[levels.rows[at]], scores=scores, norm_score=norm)))
+    return metas

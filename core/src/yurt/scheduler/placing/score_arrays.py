@@ -32,14 +32,14 @@ class ScoreArrays:
         self.scores: FloatArray = np.zeros(0)
         """Means of the parts without spreads and penalties; minus infinity for rows without capacity."""
 
-    def refresh(self, fits: Fitness, room: BoolArray, *, has_own: bool) -> None:
+    def refresh(self, fits: Fitness, has_capacity: BoolArray, *, has_own: bool) -> None:
         """Score all rows; those without capacity get minus infinity."""
         if not (has_own or self._spread.is_used or self._terms.others):
             self.sums = self.counts = NO_AMOUNTS
-            self.scores = np.where(room, fits.binpacks, IMPOSSIBLE)
+            self.scores = np.where(has_capacity, fits.binpacks, IMPOSSIBLE)
             return
-        self._sum_up(fits, room)
-        self.scores = np.where(room, self.sums / self.counts, IMPOSSIBLE)
+        self._sum_up(fits, has_capacity)
+        self.scores = np.where(has_capacity, self.sums / self.counts, IMPOSSIBLE)
         if self._spread.is_used:
             self.binpacks = fits.binpacks.copy()
 
@@ -58,14 +58,14 @@ class ScoreArrays:
         scores: FloatArray = np.where(self.scores == IMPOSSIBLE, IMPOSSIBLE, sums / counts)
         return scores
 
-    def _sum_up(self, fits: Fitness, room: BoolArray) -> None:
+    def _sum_up(self, fits: Fitness, has_capacity: BoolArray) -> None:
         """Sum the parts of all rows without spreads and penalties."""
-        sums, counts = fits.binpacks.copy(), np.ones(len(room), np.int64)
+        sums, counts = fits.binpacks.copy(), np.ones(len(has_capacity), np.int64)
         mates = np.flatnonzero(self._own)
         sums[mates] += self._terms.anti_affinity.of_rows(self._own[mates])
         counts[mates] += 1
         for term in self._terms.following:
-            term.refresh(room)
+            term.refresh(has_capacity)
         self._terms.evaluated = self._terms.others
         for term in self._terms.others:
             sums += term.values

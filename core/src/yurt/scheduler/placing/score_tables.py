@@ -47,10 +47,10 @@ class ScoreTables:
         metas = self._metas
         return tuple([metas.get(row) or self._remember(row) for row in rows])
 
-    def boosted(self, found: Iterable[tuple[int, int]], binpacks: IntArray) -> tuple[NodeScoreMeta, ...]:
+    def boosted(self, rows: Iterable[tuple[int, int]], binpacks: IntArray) -> tuple[NodeScoreMeta, ...]:
         """The entries of some rows with their boosts; cached until a row or its boost changes."""
         table, metas = [], self._boosted_metas
-        for row, boost in found:
+        for row, boost in rows:
             cached = metas.get(row)
             if cached is None or cached[0] != boost:
                 shown = self._parts.get(row) or self.parts(row, binpacks.item(row))
@@ -79,22 +79,22 @@ class ScoreTables:
         evaluated = self._terms.evaluated
         values = tuple([term.values.item(row) for term in evaluated]) if evaluated else ()
         key = (own, binpack, values)
-        found = self._alike.get(key)
-        if found is None:
+        parts = self._alike.get(key)
+        if parts is None:
             anti = self._terms.anti_affinity.of_row(own)
             total, count = binpack + anti, 1 + (own > 0)
             for term, value in zip(evaluated, values, strict=True):
                 total, count = total + value, count + (value != 0 or term.counts_at_zero)
-            found = self._alike[key] = (self._terms.shown(binpack, anti, values), total, count)
-        self._parts[row] = found
-        return found
+            parts = self._alike[key] = (self._terms.shown(binpack, anti, values), total, count)
+        self._parts[row] = parts
+        return parts
 
     def extras(self, row: int) -> tuple[int, ...]:
         """The parts of a row's score that do not depend on usage."""
-        found = [term.values.item(row) for term in self._terms.evaluated]
+        scores = [term.values.item(row) for term in self._terms.evaluated]
         if self._spread.is_used:
-            found.append(self._spread.boost(row))
-        return tuple(found)
+            scores.append(self._spread.boost(row))
+        return tuple(scores)
 
     def forget(self, row: int) -> None:
         """Drop the cached parts of a row."""
@@ -111,13 +111,13 @@ class ScoreTables:
     def _with_boost(self, shown: Parts, boost: int) -> tuple[dict[str, float], float]:
         """Parts with their boost, and their mean; shared by rows with equal values."""
         key = (id(shown), boost)
-        found = self._boosted.get(key)
-        if found is None:
+        boosted = self._boosted.get(key)
+        if boosted is None:
             scores, total, count = shown
             if boost:
                 scores, total, count = {**scores, ALLOCATION_SPREAD.name: boost / UNIT}, total + boost, count + 1
-            found = self._boosted[key] = (scores, round(total / count) / UNIT)
-        return found
+            boosted = self._boosted[key] = (scores, round(total / count) / UNIT)
+        return boosted
 
     def _remember(self, row: int) -> NodeScoreMeta:
         made = self._metas[row] = self.meta(row)

@@ -45,9 +45,9 @@ class SpreadScore:
         self.parts = [_spread_part(snapshot, spread, group.count, weight_sum=weight) for spread in spreads]
         if self.parts:
             key = ("cells", tuple(spread.attribute for spread in spreads))
-            found = cached_answer(snapshot.columns.nodes, key, lambda: _number_cells([p.codes for p in self.parts]))
-            assert isinstance(found, CellNumbers)
-            self.cells = found
+            cells = cached_answer(snapshot.columns.nodes, key, lambda: _number_cells([p.codes for p in self.parts]))
+            assert isinstance(cells, CellNumbers)
+            self.cells = cells
 
     @property
     def is_used(self) -> bool:
@@ -60,8 +60,8 @@ class SpreadScore:
 
     def boosts(self) -> IntArray:
         """The boosts of all rows."""
-        found: IntArray = sum((part.boosts()[part.codes] for part in self.parts), np.zeros(1, np.int64))
-        return found
+        boosts: IntArray = sum((part.boosts()[part.codes] for part in self.parts), np.zeros(1, np.int64))
+        return boosts
 
     def count(self, row: int, sign: int = 1) -> tuple[bool, ...]:
         """Count an allocation of the group on the row; returns for each spread whether the boosts of other values
@@ -135,11 +135,11 @@ class _EvenWorths(dict[int, int]):
         super().__init__({NO_VALUE: -UNIT})
         self.range = (0, 0)
 
-    def follow(self, found: tuple[int, int]) -> bool:
+    def follow(self, bounds: tuple[int, int]) -> bool:
         """Adopt a minimum and maximum; returns whether they changed."""
-        if found == self.range:
+        if bounds == self.range:
             return False
-        self.range = found
+        self.range = bounds
         self.clear()
         self[NO_VALUE] = -UNIT
         return True
@@ -147,13 +147,13 @@ class _EvenWorths(dict[int, int]):
     def __missing__(self, count: int) -> int:
         low, high = self.range
         if low <= 0:
-            found = 0
+            boost = 0
         elif count == low:
-            found = -UNIT if low == high else round((high - low) / low * UNIT)
+            boost = -UNIT if low == high else round((high - low) / low * UNIT)
         else:
-            found = round((low - count) / low * UNIT)
-        self[count] = found
-        return found
+            boost = round((low - count) / low * UNIT)
+        self[count] = boost
+        return boost
 
 
 class _Targeted(_SpreadPart):

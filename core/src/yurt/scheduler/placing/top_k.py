@@ -40,8 +40,8 @@ def nth_highest(scores: npt.NDArray[np.float64], number: int) -> float:
     """The k-th highest score."""
     assert 0 < number <= len(scores), (number, len(scores))
     maxima = _over_blocks(np.maximum, scores, number)
-    found = scores if maxima is None else scores[scores >= maxima[len(maxima) - number]]
-    return float(np.sort(found, kind="stable")[len(found) - number])
+    candidates = scores if maxima is None else scores[scores >= maxima[len(maxima) - number]]
+    return float(np.sort(candidates, kind="stable")[len(candidates) - number])
 
 
 def _lowest(ties: TieArray, number: int) -> IntArray:
@@ -50,8 +50,8 @@ def _lowest(ties: TieArray, number: int) -> IntArray:
     if minima is None:
         return np.argsort(ties)[:number]
     places = (ties <= minima[number - 1]).nonzero()[0]
-    found: IntArray = places[np.argsort(ties[places])[:number]]
-    return found
+    lowest: IntArray = places[np.argsort(ties[places])[:number]]
+    return lowest
 
 
 def _over_blocks(which: np.ufunc, values: npt.NDArray[Any], number: int) -> npt.NDArray[Any] | None:
@@ -60,5 +60,5 @@ def _over_blocks(which: np.ufunc, values: npt.NDArray[Any], number: int) -> npt.
     length = len(values) // blocks
     if length <= 1:
         return None
-    found: npt.NDArray[Any] = np.sort(which.reduce(values[: length * blocks].reshape(length, blocks), axis=0))
-    return found
+    reduced: npt.NDArray[Any] = np.sort(which.reduce(values[: length * blocks].reshape(length, blocks), axis=0))
+    return reduced

@@ -20,7 +20,7 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.plan import Outcome, Plan
 from yurt.structs.status import JOB_BATCH, JOB_SERVICE
 
-PLACERS_KEPT: Final = 4
+PLACERS_MAX: Final = 4
 """The number of groups whose placers are kept for later jobs."""
 
 
@@ -32,17 +32,17 @@ class WarmStart(NamedTuple):
 
     def placer(self, job: Job, group: TaskGroup) -> GroupPlacer | None:
         """The placer of an equal group, prepared for this one."""
-        for kept in self.placers:
-            if kept.group == group and _looks_where(kept.job) == _looks_where(job):
-                kept.restart(job, group)
-                return kept
+        for placer in self.placers:
+            if placer.group == group and _looks_where(placer.job) == _looks_where(job):
+                placer.restart(job, group)
+                return placer
         return None
 
     def after(self, used: Iterable[GroupPlacer]) -> WarmStart:
         """The warm start for the attempt after one that used these placers."""
         used = [placer for placer in used if placer.can_restart]
         others = (placer for placer in self.placers if placer not in used)
-        return WarmStart(self.view, (*used, *others)[:PLACERS_KEPT])
+        return WarmStart(self.view, (*used, *others)[:PLACERS_MAX])
 
 
 def is_new(snapshot: Snapshot, job: Job) -> bool:

@@ -28,11 +28,11 @@ class NameIndex:
         self._job_id = job_id
         self._group = group
         self._count = count
-        self._taken = {index_of(alloc) for alloc in used}
+        self._used = {index_of(alloc) for alloc in used}
 
     def free(self, alloc: Allocation) -> None:
         """Free an index."""
-        self._taken.discard(index_of(alloc))
+        self._used.discard(index_of(alloc))
 
     def is_above(self, alloc: Allocation) -> bool:
         """Whether the allocation's index is above the desired ones."""
@@ -41,11 +41,11 @@ class NameIndex:
     def next(self, number: int) -> list[str]:
         """Unused names: indexes below the count first, then those beyond."""
         assert number >= 0, number
-        taken = self._taken
+        used = self._used
         # Filling gaps keeps indexes low: an index beyond the count would be the first to stop at the next scale-down.
-        indexes = list(islice((index for index in count() if index not in taken), number))
+        indexes = list(islice((index for index in count() if index not in used), number))
         assert len(indexes) == number, (len(indexes), number, "the supply of indexes is unlimited")
-        taken.update(indexes)
+        used.update(indexes)
         job_id, group = self._job_id, self._group
         return [f"{job_id}.{group}[{index}]" for index in indexes]
 
@@ -55,5 +55,5 @@ class NameIndex:
         # A canary takes the name of what it will replace, so that a promotion leaves each name once (D2).
         own = {index_of(alloc) for alloc in canaries}
         indexes = sorted({index_of(alloc) for alloc in replaced} - own)
-        found = [alloc_name(self._job_id, self._group, i) for i in indexes if i < self._count][:number]
-        return [*found, *self.next(number - len(found))]
+        names = [alloc_name(self._job_id, self._group, i) for i in indexes if i < self._count][:number]
+        return [*names, *self.next(number - len(names))]

@@ -34,18 +34,18 @@ class Canaries:
         is_over = rollout.state is None or rollout.is_failed
         self.ids = NONE if is_over or rollout.state is None else frozenset(rollout.state.placed_canaries)
 
-    def drop_strays(self, allocs: list[Allocation]) -> list[Allocation]:
+    def drop_obsolete(self, allocs: list[Allocation]) -> list[Allocation]:
         """Stop canaries that no current deployment includes."""
         promoted = self._rollout.is_promoted
-        kept = []
+        retained = []
         for alloc in allocs:
             status = alloc.deployment_status
-            is_stray = status is not None and status.canary and alloc.id not in self.ids and not promoted
-            if is_stray and not is_terminal(alloc):
+            is_obsolete = status is not None and status.canary and alloc.id not in self.ids and not promoted
+            if is_obsolete and not is_terminal(alloc):
                 self._results.stop(alloc, why.NOT_NEEDED)
             else:
-                kept.append(alloc)
-        return kept
+                retained.append(alloc)
+        return retained
 
     def take_out_leaving(
         self, migrate: list[Allocation], now: list[Allocation], lost: list[Allocation]
@@ -56,13 +56,13 @@ class Canaries:
         """
         if self._rollout.state is None or self._rollout.state.promoted:
             return []
-        found = [alloc for alloc in (*migrate, *now, *lost) if alloc.id in self.ids]
+        leaving = [alloc for alloc in (*migrate, *now, *lost) if alloc.id in self.ids]
         for alloc in migrate:
             if alloc.id in self.ids and alloc.desired_status not in SERVER_TERMINAL:
                 self._results.stop(alloc, why.MIGRATING)
         for others in (migrate, now):
             others[:] = [alloc for alloc in others if alloc.id not in self.ids]
-        return found
+        return leaving
 
     def place(
         self,
@@ -107,11 +107,11 @@ class Canaries:
             self._context.group.name, alloc.name, alloc, is_canary=True, is_rescheduled=True, stops=why.RESCHEDULED
         )
 
-    def surplus(self, kept: Collection[Allocation]) -> frozenset[str]:
+    def surplus(self, retained: Collection[Allocation]) -> frozenset[str]:
         """The canaries beyond the desired count, whose names other allocations share until the promotion."""
         if self._rollout.state is None or self._rollout.state.promoted:
             return NONE
-        return self.ids if any(alloc.id in self.ids for alloc in kept) else NONE
+        return self.ids if any(alloc.id in self.ids for alloc in retained) else NONE
 
     def version_for(self, alloc: Allocation) -> Job | None:
         """The version for an allocation's replacement: its own, while canaries test a newer one."""
@@ -122,5 +122,5 @@ class Canaries:
         )
         if not is_trying or alloc.id in self.ids or old is None or not is_older(alloc, job):
             return None
-        is_kept = old.create_index == job.create_index and old.group(self._context.group.name) is not None
-        return old if is_kept else None
+        is_usable = old.create_index == job.create_index and old.group(self._context.group.name) is not None
+        return old if is_usable else None

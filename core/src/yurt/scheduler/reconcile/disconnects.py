@@ -40,8 +40,8 @@ class Disconnects:
         They never count, whether their replacement runs, failed or found no room yet; with `replace = false` they do.
         """
         away = [a for a in untainted if a.client_status == CLIENT_UNKNOWN and strategy_of(a).replace]
-        gone = {alloc.id for alloc in away}
-        untainted[:] = [alloc for alloc in untainted if alloc.id not in gone]
+        replaced_ids = {alloc.id for alloc in away}
+        untainted[:] = [alloc for alloc in untainted if alloc.id not in replaced_ids]
         self._results.counts["ignore"] += len(away)
         return away
 
@@ -59,15 +59,18 @@ class Disconnects:
                 if alloc.name == original.name and alloc.id != original.id and _may_replace(alloc)
             ]
             keeps, stopped = decide(original, rivals, self._context.job)
-            gone = {loser.id for loser in stopped}
-            assert keeps != (original.id in gone), (original.id, "of an original and its replacement one stays (D3)")
-            assert gone <= {original.id, *(rival.id for rival in rivals)}, (original.id, gone)
+            stopped_ids = {loser.id for loser in stopped}
+            assert keeps != (original.id in stopped_ids), (
+                original.id,
+                "of an original and its replacement one stays (D3)",
+            )
+            assert stopped_ids <= {original.id, *(rival.id for rival in rivals)}, (original.id, stopped_ids)
             for loser in stopped:
                 self._results.stop(loser, why.NOT_NEEDED_RECONNECT)
             # At once, before the next original: a replacement that has lost does not compete any more.
-            for found in (present.present, present.now, classes.migrate):
-                found[:] = [alloc for alloc in found if alloc.id not in gone]
-            present.later[:] = [pair for pair in present.later if pair[0].id not in gone]
+            for allocs in (present.present, present.now, classes.migrate):
+                allocs[:] = [alloc for alloc in allocs if alloc.id not in stopped_ids]
+            present.later[:] = [pair for pair in present.later if pair[0].id not in stopped_ids]
             if keeps:
                 self._results.counts["reconnect"] += 1
                 present.present.append(original)

@@ -39,14 +39,14 @@ def followups(
     """
     made: list[Evaluation] = []
     eval_of: dict[str, str] = {}
-    begun = 0
+    window_start = 0
     for alloc, at in sorted(due, key=lambda pair: (pair[1], pair[0].id)):
         # From the first of a window, not from the last: a chain of close times would put the first off without end.
-        if made and at - begun <= BATCH_WINDOW:
+        if made and at - window_start <= BATCH_WINDOW:
             if trigger == TRIGGER_MAX_DISCONNECT:
                 made[-1] = replace(made[-1], wait_until=at)
         else:
-            begun = at
+            window_start = at
             made.append(
                 Evaluation(
                     id=ids.next("eval"),

@@ -59,7 +59,7 @@ class GroupReconciler:
         self.results = results
         self.canaries = Canaries(context, rollout, results)
         self.disconnects = Disconnects(context, results)
-        self.taken: set[str] = set()
+        self.used_names: set[str] = set()
         """The names of allocations that stay, and those assigned so far."""
 
     def run(self, allocs: list[Allocation]) -> bool:
@@ -67,7 +67,7 @@ class GroupReconciler:
         results, rollout, canaries, disconnects = self.results, self.rollout, self.canaries, self.disconnects
         # Canaries without a deployment go first: every later step would count them as ordinary allocations.
         allocs = self._relevant(allocs)
-        allocs = canaries.drop_strays(allocs)
+        allocs = canaries.drop_obsolete(allocs)
         classes = classify_all(allocs, self.context.nodes, is_batch=self.is_batch, now=self.context.now)
         assert has_each_once(classes, allocs), (self.group.name, len(allocs))
         self.results.counts["ignore"] += len(classes.ignored)
@@ -87,38 +87,38 @@ class GroupReconciler:
         # Canaries run beyond the count under names of others, so they leave the sets before names are indexed.
         leaving = canaries.take_out_leaving(classes.migrate, present.now, lost)
         running_canaries = [alloc for alloc in present.present if alloc.id in canaries.ids]
-        left = [alloc for alloc in (*lost, *away) if alloc not in leaving]
+        absent = [alloc for alloc in (*lost, *away) if alloc not in leaving]
         names = NameIndex(
             self.job.id,
             self.group.name,
             self.group.count,
-            [*present.present, *classes.migrate, *present.now, *classes.disconnecting, *left],
+            [*present.present, *classes.migrate, *present.now, *classes.disconnecting, *absent],
         )
         # Scale down before replacing: allocations beyond the count get neither a replacement nor a follow-up.
-        kept = self._scale_down(present.present, classes.migrate, lost, names)
-        self._reschedule_later(present.later, kept)
-        self._drop_unneeded(present.now, kept, classes, names)
-        destructive, in_place = self._updates(kept)
+        retained = self._scale_down(present.present, classes.migrate, lost, names)
+        self._reschedule_later(present.later, retained)
+        self._drop_unneeded(present.now, retained, classes, names)
+        destructive, in_place = self._updates(retained)
         is_canarying = canaries.place(names, destructive, running_canaries, leaving, is_waiting=is_waiting)
         # Missing allocations use the update budget first: a version whose allocations keep failing must not replace
         # more of the version that works.
-        placing = 0 if is_waiting else len(present.now) + self._missing(kept, classes, present.now)
-        budget = rollout.budget([*kept, *present.now], destructive, classes.migrate, is_canarying=is_canarying)
+        placing = 0 if is_waiting else len(present.now) + self._missing(retained, classes, present.now)
+        budget = rollout.budget([*retained, *present.now], destructive, classes.migrate, is_canarying=is_canarying)
         budget = max(0, budget - placing)
         assert not is_canarying or budget == 0 or not destructive, (self.group.name, "canaries first, the rest waits")
         chosen = self._chosen(destructive, budget)
         # A name is free for a replacement as soon as its holder is replaced in this plan; names are given out in the
         # order placements, updates, migrations, and none twice.
-        vacating = {alloc.id for alloc in chosen} | canaries.surplus(kept)
-        self.taken = {alloc.name for alloc in kept if alloc.id not in vacating}
-        place = [] if is_waiting else self._placements(kept, classes, present.now, left, names)
+        replaced_ids = {alloc.id for alloc in chosen} | canaries.surplus(retained)
+        self.used_names = {alloc.name for alloc in retained if alloc.id not in replaced_ids}
+        place = [] if is_waiting else self._placements(retained, classes, present.now, absent, names)
         self._place(place, present.now, is_canarying=is_canarying)
         self._update(chosen, names)
         self._migrate(classes.migrate, names)
         updated = len(destructive) + len(in_place)
         rollout.begin(allocs, results.of_job, updated=updated, placed=len(place), canarying=is_canarying)
         results.end()
-        is_moving = bool(classes.migrate or present.now or present.later or rollout.holds_failed(kept))
+        is_moving = bool(classes.migrate or present.now or present.later or rollout.holds_failed(retained))
         return not (destructive or in_place or place or is_moving or classes.reconnecting or is_canarying)
 
     # -- which allocations take part -------------------------------------------------------------------------------
@@ -126,9 +126,9 @@ class GroupReconciler:
     def _relevant(self, allocs: list[Allocation]) -> list[Allocation]:
         if not self.is_batch:
             return allocs
-        kept = [alloc for alloc in allocs if not is_terminal(alloc) or not is_older(alloc, self.job)]
-        self.results.counts["ignore"] += len(allocs) - len(kept)
-        return kept
+        relevant = [alloc for alloc in allocs if not is_terminal(alloc) or not is_older(alloc, self.job)]
+        self.results.counts["ignore"] += len(allocs) - len(relevant)
+        return relevant
 
     def _split(self, untainted: list[Allocation]) -> Replacements:
         return split(
@@ -139,9 +139,9 @@ class GroupReconciler:
             basis=ReplacementBasis(self.context.deployment, self.context.nodes, self.context.waiting_evals),
         )
 
-    def _reschedule_later(self, later: list[tuple[Allocation, int]], kept: list[Allocation]) -> None:
+    def _reschedule_later(self, later: list[tuple[Allocation, int]], retained: list[Allocation]) -> None:
         """Schedule follow-ups for allocations that are replaced later."""
-        staying = {alloc.id for alloc in kept}
+        staying = {alloc.id for alloc in retained}
         later[:] = [pair for pair in later if pair[0].id in staying]
         self.results.counts["reschedule_later"] += len(later)
         preempted = [pair for pair in later if pair[0].desired_status == DESIRED_EVICT]
@@ -170,7 +170,7 @@ class GroupReconciler:
         promoted = self.canaries.ids if self.rollout.is_promoted else ()
         order = scale_down_order(counted, migrate, names, promoted)
         assert len(order) - surplus == self.group.count, (self.group.name, len(order), surplus)
-        gone, staying = set(), {alloc.name for alloc in order[surplus:]}
+        stopped_ids, staying = set(), {alloc.name for alloc in order[surplus:]}
         for alloc in order[:surplus]:
             if is_terminal(alloc):
                 self.results.counts["ignore"] += 1
@@ -179,31 +179,31 @@ class GroupReconciler:
             # The name is free again, unless another staying allocation has it too.
             if alloc.name not in staying:
                 names.free(alloc)
-            gone.add(alloc.id)
-        assert len(gone) == surplus, (self.group.name, len(gone), surplus, "exactly the surplus stops")
-        migrate[:] = [alloc for alloc in migrate if alloc.id not in gone]
-        return [alloc for alloc in present if alloc.id not in gone]
+            stopped_ids.add(alloc.id)
+        assert len(stopped_ids) == surplus, (self.group.name, len(stopped_ids), surplus, "exactly the surplus stops")
+        migrate[:] = [alloc for alloc in migrate if alloc.id not in stopped_ids]
+        return [alloc for alloc in present if alloc.id not in stopped_ids]
 
     def _drop_unneeded(
-        self, now: list[Allocation], kept: list[Allocation], classes: Classified, names: NameIndex
+        self, now: list[Allocation], retained: list[Allocation], classes: Classified, names: NameIndex
     ) -> None:
         """Drop failed allocations beyond the count, which need no replacement; their names become free."""
-        extra_canaries = self.canaries.surplus(kept)
-        counted = sum(1 for alloc in kept if alloc.id not in extra_canaries)
-        room = max(0, self.group.count - counted - len(classes.migrate) - len(classes.disconnecting))
+        extra_canaries = self.canaries.surplus(retained)
+        counted = sum(1 for alloc in retained if alloc.id not in extra_canaries)
+        capacity = max(0, self.group.count - counted - len(classes.migrate) - len(classes.disconnecting))
         now.sort(key=lambda alloc: (index_of(alloc), alloc.create_index, alloc.id))
-        needed = {alloc.name for alloc in (*kept, *classes.migrate, *classes.disconnecting, *now[:room])}
-        for alloc in now[room:]:
+        needed = {alloc.name for alloc in (*retained, *classes.migrate, *classes.disconnecting, *now[:capacity])}
+        for alloc in now[capacity:]:
             if alloc.name not in needed:
                 names.free(alloc)
-        self.results.counts["ignore"] += len(now[room:])
-        del now[room:]
-        assert len(now) <= room, (self.group.name, len(now), room, "no replacement beyond the count")
+        self.results.counts["ignore"] += len(now[capacity:])
+        del now[capacity:]
+        assert len(now) <= capacity, (self.group.name, len(now), capacity, "no replacement beyond the count")
 
-    def _updates(self, kept: list[Allocation]) -> tuple[list[Allocation], list[Allocation]]:
+    def _updates(self, retained: list[Allocation]) -> tuple[list[Allocation], list[Allocation]]:
         """Allocations to replace and to update in place; the others are current."""
         destructive, in_place = [], []
-        for alloc in kept:
+        for alloc in retained:
             old = alloc.job
             if old is not None and old.version == self.job.version and old.create_index == self.job.create_index:
                 self.results.counts["ignore"] += 1
@@ -228,21 +228,21 @@ class GroupReconciler:
 
     def _placements(
         self,
-        kept: list[Allocation],
+        retained: list[Allocation],
         classes: Classified,
         now: list[Allocation],
-        left: list[Allocation],
+        absent: list[Allocation],
         names: NameIndex,
     ) -> list[PlacementRequest]:
         """Replacements for failed, lost and disconnected allocations; new allocations up to the count."""
         group = self.group.name
         places = [self._replacement(alloc, names) for alloc in now]
-        missing = self._missing(kept, classes, now)
-        extra_canaries = self.canaries.surplus(kept)
-        served = {alloc.name for alloc in (*kept, *now, *classes.migrate) if alloc.id not in extra_canaries}
+        missing = self._missing(retained, classes, now)
+        extra_canaries = self.canaries.surplus(retained)
+        served = {alloc.name for alloc in (*retained, *now, *classes.migrate) if alloc.id not in extra_canaries}
         vacant = {
             alloc.name: alloc
-            for alloc in sorted(left, key=lambda alloc: (alloc.create_index, alloc.id))
+            for alloc in sorted(absent, key=lambda alloc: (alloc.create_index, alloc.id))
             if alloc.name not in served and not names.is_above(alloc)
         }
         for alloc in sorted(vacant.values(), key=index_of)[:missing]:
@@ -265,12 +265,12 @@ class GroupReconciler:
             job=self.canaries.version_for(alloc),
         )
 
-    def _missing(self, kept: list[Allocation], classes: Classified, now: list[Allocation]) -> int:
+    def _missing(self, retained: list[Allocation], classes: Classified, now: list[Allocation]) -> int:
         """The number of allocations that the group lacks, including lost but not failed ones."""
-        extra_canaries = self.canaries.surplus(kept)
-        existing = sum(1 for alloc in kept if alloc.id not in extra_canaries)
-        kept_unknown = sum(1 for alloc in classes.disconnecting if not strategy_of(alloc).replace)
-        return max(0, self.group.count - existing - len(classes.migrate) - kept_unknown - len(now))
+        extra_canaries = self.canaries.surplus(retained)
+        existing = sum(1 for alloc in retained if alloc.id not in extra_canaries)
+        unknown_count = sum(1 for alloc in classes.disconnecting if not strategy_of(alloc).replace)
+        return max(0, self.group.count - existing - len(classes.migrate) - unknown_count - len(now))
 
     def _place(self, places: list[PlacementRequest], now: list[Allocation], *, is_canarying: bool) -> None:
         """Request the placements that the deployment permits."""
@@ -285,8 +285,8 @@ class GroupReconciler:
 
     def _name(self, alloc: Allocation, names: NameIndex) -> str:
         """A replacement's name: the allocation's own, unless a retained one has it or its index is too high."""
-        name = names.next(1)[0] if alloc.name in self.taken or names.is_above(alloc) else alloc.name
-        self.taken.add(name)
+        name = names.next(1)[0] if alloc.name in self.used_names or names.is_above(alloc) else alloc.name
+        self.used_names.add(name)
         return name
 
     def _chosen(self, destructive: list[Allocation], budget: int) -> list[Allocation]:

@@ -39,13 +39,18 @@ class GroupRollout:
         return self.state is not None and self.state.promoted
 
     def budget(
-        self, kept: list[Allocation], destructive: list[Allocation], migrate: list[Allocation], *, is_canarying: bool
+        self,
+        retained: list[Allocation],
+        destructive: list[Allocation],
+        migrate: list[Allocation],
+        *,
+        is_canarying: bool,
     ) -> int:
         """The number of allocations that may be replaced now, by the update block and the health of earlier
         replacements.
 
-        `kept` holds the failed ones that are rescheduled now as well: a version that fails must not take the place of
-        one that works. What the group lacks is placed first, out of the same budget.
+        `retained` holds the failed ones that are rescheduled now as well: a version that fails must not take the place
+        of one that works. What the group lacks is placed first, out of the same budget.
         """
         update = self._context.group.update
         if update is None or update.max_parallel <= 0 or not (destructive or migrate):
@@ -56,7 +61,7 @@ class GroupRollout:
         if deployment is None:
             return update.max_parallel
         budget = update.max_parallel
-        for alloc in kept:
+        for alloc in retained:
             if alloc.deployment_id != deployment.id:
                 continue
             healthy = alloc.deployment_status.healthy if alloc.deployment_status is not None else None
@@ -71,15 +76,15 @@ class GroupRollout:
         """The requests that the deployment permits now."""
         is_open = not (self.is_paused or self.is_failed or is_canarying)
         deployment = self._context.deployment
-        found = []
+        permitted = []
         for request in requests:
             previous = request.previous
             is_own = deployment is not None and previous is not None and previous.deployment_id == deployment.id
             # Lost and failed allocations are replaced even so, but a failed version's own failures are not.
             if is_open or (previous is not None and not (request.is_rescheduled and self.is_failed and is_own)):
-                found.append(request)
-        assert not is_open or len(found) == len(requests), "an open deployment holds nothing back"
-        return found
+                permitted.append(request)
+        assert not is_open or len(permitted) == len(requests), "an open deployment holds nothing back"
+        return permitted
 
     def begin(
         self, allocs: Sequence[Allocation], results: Results, *, updated: int, placed: int, canarying: bool

@@ -112,8 +112,8 @@ def stop_all(results: Results, situation: Situation, group: str, allocs: list[Al
         (classes.lost, why.LOST, CLIENT_LOST),
         (classes.expiring, why.LOST, CLIENT_LOST),
     )
-    for found, description, client_status in stopped:
-        for alloc in found:
+    for of_class, description, client_status in stopped:
+        for alloc in of_class:
             if alloc.desired_status in SERVER_TERMINAL or alloc.client_status in CLIENT_TERMINAL:
                 continue
             results.stops.append(StopRequest(alloc, description, client_status))

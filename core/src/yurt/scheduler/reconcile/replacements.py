@@ -62,44 +62,44 @@ def split(
     basis: ReplacementBasis,
 ) -> Replacements:
     """Split untainted allocations; one to replace later counts as present until then."""
-    found = Replacements([], [], [], [])
+    result = Replacements([], [], [], [])
     for alloc in allocs:
         is_terminal = alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL
         if is_terminal and alloc.next_allocation and not (is_batch and _returned_done(alloc)):
             continue
         if requeue_policy(alloc) is not None:
             at = behind_until(alloc) if waited_for(alloc) in basis.waiting_evals else 0
-            _requeue(found, alloc, eval_id=eval_id, now=now, node=basis.nodes.get(alloc.node_id), behind=at)
+            _requeue(result, alloc, eval_id=eval_id, now=now, node=basis.nodes.get(alloc.node_id), behind=at)
             continue
         verdict = _batch(alloc) if is_batch else _service(alloc)
         if verdict is None:
             continue
         if not verdict:
-            found.present.append(alloc)
+            result.present.append(alloc)
             continue
-        _sort(found, alloc, eval_id=eval_id, now=now, deployment=basis.deployment)
-    assert len(found.later) <= len(found.present), "an allocation to replace later counts as present until then"
-    return _once_each(found) if is_batch else found
+        _sort(result, alloc, eval_id=eval_id, now=now, deployment=basis.deployment)
+    assert len(result.later) <= len(result.present), "an allocation to replace later counts as present until then"
+    return _once_each(result) if is_batch else result
 
 
-def _once_each(found: Replacements) -> Replacements:
+def _once_each(replacements: Replacements) -> Replacements:
     """Count each name once: as completed or in progress; a stopped one counts only without either."""
-    present = sorted(found.present, key=_standing)
+    present = sorted(replacements.present, key=_standing)
     done = {alloc.name for alloc in present if _standing(alloc) == 0}
     counted: dict[str, Allocation] = {}
-    kept: list[Allocation] = []
+    retained: list[Allocation] = []
     again: list[Allocation] = []
     for alloc in present:
         if _standing(alloc) == 1:
-            (again if alloc.name in done else kept).append(alloc)
+            (again if alloc.name in done else retained).append(alloc)
         elif alloc.name not in counted:
-            kept.append(alloc)
+            retained.append(alloc)
         counted.setdefault(alloc.name, alloc)
-    assert len(kept) + len(again) <= len(present), (len(kept), len(again), len(present))
+    assert len(retained) + len(again) <= len(present), (len(retained), len(again), len(present))
     return Replacements(
-        kept,
-        [alloc for alloc in found.now if alloc.name not in done],
-        [pair for pair in found.later if pair[0].name not in done],
+        retained,
+        [alloc for alloc in replacements.now if alloc.name not in done],
+        [pair for pair in replacements.later if pair[0].name not in done],
         again,
     )
 
@@ -111,7 +111,7 @@ def _standing(alloc: Allocation) -> int:
     return 0 if alloc.client_status == CLIENT_COMPLETE else 1
 
 
-def _sort(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, deployment: Deployment | None) -> None:
+def _sort(result: Replacements, alloc: Allocation, *, eval_id: str, now: int, deployment: Deployment | None) -> None:
     transition = alloc.desired_transition
     is_rolling = (
         deployment is not None and deployment.status in DEPLOYMENT_ACTIVE and alloc.deployment_id == deployment.id
@@ -119,24 +119,26 @@ def _sort(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, dep
     # In a deployment its watcher marks the replaceable allocations: a failing version must fail the deployment first,
     # and not be tried again without its knowledge.
     if is_rolling and not (transition.reschedule or transition.force_reschedule):
-        found.present.append(alloc)
+        result.present.append(alloc)
         return
     is_ended = alloc.client_status in CLIENT_TERMINAL
     is_stopped = alloc.desired_status in SERVER_TERMINAL
     if (transition.force_reschedule and is_ended) or (is_stopped and (transition.reschedule or is_unplaced(alloc))):
-        found.now.append(alloc)
+        result.now.append(alloc)
         return
     when = due(alloc)
     # The arrival of the follow-up evaluation for this time counts, whatever this server's clock says.
     if when.is_eligible and (alloc.followup_eval_id == eval_id or when.at - now <= SOON):
-        found.now.append(alloc)
+        result.now.append(alloc)
         return
-    found.present.append(alloc)
+    result.present.append(alloc)
     if when.is_eligible and not alloc.followup_eval_id:
-        found.later.append((alloc, when.at))
+        result.later.append((alloc, when.at))
 
 
-def _requeue(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, node: Node | None, behind: int) -> None:
+def _requeue(
+    result: Replacements, alloc: Allocation, *, eval_id: str, now: int, node: Node | None, behind: int
+) -> None:
     """Sort a preempted allocation that is placed again: once it has ended and its back-off is over.
 
     One whose node is out of reach never tells its end. One that has done its work, or has no attempts left, keeps its
@@ -146,18 +148,18 @@ def _requeue(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, 
     assert policy is not None, alloc.id
     has_ended = alloc.client_status in CLIENT_TERMINAL
     if not has_attempts(alloc, policy) or has_done_its_work(alloc):
-        found.present.append(alloc)
+        result.present.append(alloc)
     elif not has_ended:
-        (found.now if is_out_of_reach(node) else found.present).append(alloc)
+        (result.now if is_out_of_reach(node) else result.present).append(alloc)
     else:
         at = due_at(alloc, policy)
         is_called = alloc.followup_eval_id == eval_id
         if (is_called or at - now <= SOON) and now >= behind:
-            found.now.append(alloc)
+            result.now.append(alloc)
             return
-        found.present.append(alloc)
+        result.present.append(alloc)
         if not alloc.followup_eval_id or is_called:
-            found.later.append((alloc, max(at, min(now + IDLE_DELAY, behind))))
+            result.later.append((alloc, max(at, min(now + IDLE_DELAY, behind))))
 
 
 def _batch(alloc: Allocation) -> bool | None:

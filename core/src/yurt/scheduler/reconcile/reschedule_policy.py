@@ -14,7 +14,7 @@ SOON = NANOSECONDS
 """An allocation due within this time (nanoseconds) is rescheduled at once."""
 BATCH_WINDOW = 5 * NANOSECONDS
 """Delayed times within this distance (nanoseconds) share one follow-up evaluation."""
-EVENTS_KEPT = 5
+EVENTS_MAX = 5
 NO_PLACEMENT = "no placement"
 PLACED = "ok"
 
@@ -78,8 +78,8 @@ def next_delay(alloc: Allocation, policy: ReschedulePolicy) -> Duration:
         case _:
             return policy.delay
     if policy.max_delay > 0 and delay > policy.max_delay:
-        is_calm = failed_at(alloc) - last.reschedule_time > policy.max_delay
-        return policy.delay if is_calm else policy.max_delay
+        is_reset = failed_at(alloc) - last.reschedule_time > policy.max_delay
+        return policy.delay if is_reset else policy.max_delay
     return Duration(delay)
 
 
@@ -97,15 +97,15 @@ def tracker_after(alloc: Allocation, now: UnixNano) -> RescheduleTracker:
     policy = policy_of(alloc)
     events = alloc.reschedule_tracker.events if alloc.reschedule_tracker is not None else ()
     if policy is not None and policy.unlimited:
-        kept = events[-EVENTS_KEPT:]
+        retained = events[-EVENTS_MAX:]
     else:
         interval = policy.interval if policy is not None else 0
-        kept = tuple(event for event in events if now - event.reschedule_time < interval)
+        retained = tuple(event for event in events if now - event.reschedule_time < interval)
     delay = next_delay(alloc, policy) if policy is not None else Duration(0)
     event = RescheduleEvent(reschedule_time=now, prev_alloc_id=alloc.id, prev_node_id=alloc.node_id, delay=delay)
-    assert policy is None or not policy.unlimited or len(kept) <= EVENTS_KEPT, "an unlimited history stays short"
+    assert policy is None or not policy.unlimited or len(retained) <= EVENTS_MAX, "an unlimited history stays short"
     tracker = alloc.reschedule_tracker or RescheduleTracker()
-    return replace(tracker, events=(*kept, event), last_reschedule=PLACED)
+    return replace(tracker, events=(*retained, event), last_reschedule=PLACED)
 
 
 def unplaced(alloc: Allocation) -> RescheduleTracker:

@@ -22,12 +22,12 @@ def scale_down_order(
     everyone = [*counted, *migrate]
     canary_names = {alloc.name for alloc in everyone if alloc.id in canaries}
     seen: set[str] = set()
-    twins = set()
+    duplicates = set()
     for alloc in sorted(
         everyone, key=lambda a: (a.id in migrating, is_terminal(a), a.create_index, a.create_time, a.id)
     ):
         if alloc.name in seen:
-            twins.add(alloc.id)
+            duplicates.add(alloc.id)
         seen.add(alloc.name)
 
     def rank(alloc: Allocation) -> tuple[object, ...]:
@@ -36,7 +36,7 @@ def scale_down_order(
         elif names.is_above(alloc):
             place = 1
         else:
-            place = 2 if alloc.id in twins else 3
+            place = 2 if alloc.id in duplicates else 3
         return (place, alloc.id not in migrating, -index_of(alloc), -alloc.create_index, alloc.id)
 
     return sorted(everyone, key=rank)

@@ -63,7 +63,7 @@ class GuaranteeLedger:
         if found is None:
             assert self.tree is not None and self.holdings is not None
             found = self._open[quota] = any(
-                amount_in(self.holdings.held(quota, part.pool), dimension) < amount
+                amount_in(self.holdings.usage(quota, part.pool), dimension) < amount
                 for part in self.tree.shares[quota].guaranteed
                 for dimension, amount in part.amounts
             )
@@ -95,7 +95,7 @@ class GuaranteeLedger:
         if share is None or not share.guaranteed or self.tree.is_parent(share.name):
             return True
         return any(
-            amount_in(self.holdings.held(share.name, part.pool), dimension) > amount
+            amount_in(self.holdings.usage(share.name, part.pool), dimension) > amount
             for part in share.guaranteed
             if counts_in(part.pool, pool)
             for dimension, amount in part.amounts

@@ -124,9 +124,9 @@ class _Reservation:
         self._free_capacity = plan.timeline.free_capacity
         self._is_own = False
 
-    def spares(self, demands: Sequence[PendingAllocs]) -> bool:
+    def fits_on_each(self, demands: Sequence[PendingAllocs]) -> bool:
         """Whether all of these allocations fit in addition to the reserved job, on whichever of its rows they land."""
-        return self._free_capacity.spares(self._rows, demands)
+        return self._free_capacity.fits_on_each(self._rows, demands)
 
     def use(self, demands: Sequence[PendingAllocs]) -> None:
         """Count these allocations on each of its rows. Few decisions need the copy: the plan is kept for later ones."""
@@ -158,7 +158,7 @@ class Reservations:
             return False
         end = self._now + entry.waiting.limit if entry.waiting.limit else 0
         late = [kept for kept in self._kept if not end or end > kept.start]
-        if not all(kept.spares(entry.demands) for kept in late):
+        if not all(kept.fits_on_each(entry.demands) for kept in late):
             return False
         for kept in late:
             kept.use(entry.demands)

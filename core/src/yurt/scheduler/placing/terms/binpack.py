@@ -19,24 +19,24 @@ LN10 = math.log(10.0)
 class Binpack:
     """The fitness of rows for one request, in units of 1e-9 (docs/explanation/placing.md)."""
 
-    def __init__(self, asked: Usage, *, prefers_empty: bool) -> None:
-        self._asked = asked
+    def __init__(self, usage: Usage, *, prefers_empty: bool) -> None:
+        self._usage = usage
         self.prefers_empty = prefers_empty
 
     def of_rows(self, used: IntArray, offered: IntArray, more: IntArray | int = 1) -> IntArray:
         """The fitness of rows with `more` placements in addition to the present usage."""
-        asked = self._asked.amounts
-        total = _power(used[..., CPU] + more * asked[CPU], offered[..., CPU])
-        total += _power(used[..., MEMORY] + more * asked[MEMORY], offered[..., MEMORY])
+        required = self._usage.amounts
+        total = _power(used[..., CPU] + more * required[CPU], offered[..., CPU])
+        total += _power(used[..., MEMORY] + more * required[MEMORY], offered[..., MEMORY])
         raw = total - 2 if self.prefers_empty else 20 - total
         fitness: IntArray = np.rint(np.clip(raw, 0, 18) * (UNIT / 18)).astype(np.int64)
         return fitness
 
     def of_row(self, used: list[int], offered: list[int], core_mhz: int) -> int:
         """The fitness of one row with one more placement; equal to `of_rows`, without arrays."""
-        asked = self._asked
-        total = _power_of(used[CPU] + asked.cpu + core_mhz, offered[CPU]) + _power_of(
-            used[MEMORY] + asked.memory, offered[MEMORY]
+        required = self._usage
+        total = _power_of(used[CPU] + required.cpu + core_mhz, offered[CPU]) + _power_of(
+            used[MEMORY] + required.memory, offered[MEMORY]
         )
         raw = total - 2 if self.prefers_empty else 20 - total
         return round(min(18.0, max(0.0, raw)) * (UNIT / 18))

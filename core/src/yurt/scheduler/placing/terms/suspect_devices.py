@@ -41,8 +41,8 @@ class SuspectDevices:
     def update(self, row: int) -> None:
         """Evaluate one row."""
         if self._has_suspects[row]:
-            is_given = self._question.is_given(self._view.node(row), self._view.in_use(row).devices)
-            self.values[row] = -UNIT if is_given else 0
+            has_suspect = self._question.grants_suspect(self._view.node(row), self._view.in_use(row).devices)
+            self.values[row] = -UNIT if has_suspect else 0
 
     def upcoming(self, rows: IntArray, numbers: IntArray) -> IntArray:
         """Never called: placements with devices are made singly (`GroupPlacer.can_run`)."""
@@ -56,13 +56,13 @@ def _have_suspects(nodes: list[Node]) -> list[bool]:
 def _suspect_devices(context: TermContext) -> ScoreTerm | None:
     if not context.ask.devices:
         return None
-    found = answers_by_row(context.view.snapshot, "suspect devices", _have_suspects, without=False)
-    if not found.any():
+    has_suspects = answers_by_row(context.view.snapshot, "suspect devices", _have_suspects, without=False)
+    if not has_suspects.any():
         return None
     # Few clusters have suspect devices: the others do without the module.
     from yurt.scheduler.devices.suspects import SuspectQuestion
 
-    return SuspectDevices(context, found.astype(np.bool_), SuspectQuestion(context.ask.devices))
+    return SuspectDevices(context, has_suspects.astype(np.bool_), SuspectQuestion(context.ask.devices))
 
 
 SUSPECT_DEVICES: Final = TermKind("suspect-devices", compares_nodes=False, make=_suspect_devices)
