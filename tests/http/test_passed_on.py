@@ -144,7 +144,7 @@ async def test_servers_that_take_each_other_for_the_leader_do_not_toss_a_request
     view.delivers.clear()
     agents.group.log.elect(FIRST)
     await eventually(lambda: agents.group[FIRST].is_leader)
-    agents.group[THIRD].roles._adopt(agents.group[THIRD].leader.known)
+    agents.group[THIRD].roles._adopt(agents.group[THIRD].leader.leadership)
     assert agents.group[SECOND].leader_name == THIRD
     answer = await agents[SECOND].get("/v1/jobs")
     assert (answer.status, answer.text) == (500, "No cluster leader")

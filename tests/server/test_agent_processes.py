@@ -76,7 +76,7 @@ async def test_a_second_agent_is_refused_with_both_addresses_and_gets_no_allocat
 
 
 async def test_a_second_agent_is_refused_by_a_leader_that_has_just_begun(bench: Any, first: Agent) -> None:
-    bench.server.clients.local_calls._registrations._agent_processes._known.clear()
+    bench.server.clients.local_calls._registrations._agent_processes._processes.clear()
     with pytest.raises(PermissionDenied, match="another agent runs as this node"):
         await Agent(bench, "two", SECOND).register()
     await first.beat()

@@ -147,7 +147,7 @@ class Hangs:
 async def test_an_unknown_node_is_told_so_by_the_leader_only(
     group: ServerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("yurt.server.clients.node_service.KNOWN_LIMIT_S", 0.02)
+    monkeypatch.setattr("yurt.server.clients.node_service.NODE_LOOKUP_LIMIT_S", 0.02)
     stranger = factories.new_id()
     with pytest.raises(NotFound):
         await group[FIRST].clients.calls.pull_allocs(stranger, min_index=0, timeout_s=1)

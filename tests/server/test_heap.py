@@ -14,7 +14,7 @@ from yurt.runtime.env import Env, RealEnv, Timer
 from yurt.runtime.metrics import Metrics
 from yurt.server.python_collector import (
     CLEAN_COUNT,
-    GROWN_ROWS,
+    GROWTH_ROWS,
     LARGE_ROWS,
     MIDDLE_S,
     OLD_COUNT,
@@ -78,7 +78,7 @@ class Heap:
 
     def grow(self) -> int:
         """The state has grown, and the keeper looks; how many objects are out of the collector's sight then."""
-        self.rows += GROWN_ROWS
+        self.rows += GROWTH_ROWS
         self.keeper.look()
         return gc.get_freeze_count()
 
@@ -134,13 +134,13 @@ def test_what_was_not_looked_at_is_frozen_also_when_the_state_stops_growing(heap
 def test_without_growth_nothing_is_frozen(heap: Heap) -> None:
     heap.begin()
     before = gc.get_freeze_count()
-    heap.rows += GROWN_ROWS - 1
+    heap.rows += GROWTH_ROWS - 1
     heap.keeper.look()
     assert gc.get_freeze_count() == before
 
 
 def test_rows_that_went_away_must_come_back_before_the_state_counts_as_grown(heap: Heap) -> None:
-    heap.rows = 10 * GROWN_ROWS
+    heap.rows = 10 * GROWTH_ROWS
     heap.begin()
     heap.rows = 0
     heap.keeper.look()
@@ -149,9 +149,9 @@ def test_rows_that_went_away_must_come_back_before_the_state_counts_as_grown(hea
 
 
 @pytest.mark.parametrize(("rows", "written", "is_frozen"), [
-    (LARGE_ROWS, GROWN_ROWS, True),
-    (LARGE_ROWS, GROWN_ROWS - 1, False),
-    (LARGE_ROWS - 1, GROWN_ROWS, False),
+    (LARGE_ROWS, GROWTH_ROWS, True),
+    (LARGE_ROWS, GROWTH_ROWS - 1, False),
+    (LARGE_ROWS - 1, GROWTH_ROWS, False),
 ])  # fmt: skip
 def test_a_large_state_that_is_written_anew_counts_as_growing(
     heap: Heap, rows: int, written: int, is_frozen: bool

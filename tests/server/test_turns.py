@@ -14,7 +14,7 @@ from yurt.server.config import ServerConfig
 from yurt.server.log.log_writer import TURN_BYTES, LogWriter
 from yurt.server.resources.jobs import MARKED_TOGETHER
 from yurt.server.resources.system import STEPS_A_SLICE
-from yurt.server.scheduling.eval_queue import ASKED_TOGETHER, EvalQueue
+from yurt.server.scheduling.eval_queue import UNBLOCK_BATCH, EvalQueue
 from yurt.server.server import Server
 from yurt.state import Change, Snapshot
 from yurt.storage.memory import MemoryLog
@@ -146,7 +146,7 @@ async def test_lost_nodes_are_looked_at_a_few_in_a_turn() -> None:
 
 
 async def test_evaluations_that_one_event_unblocks_go_to_the_queue_in_slices() -> None:
-    node, count = factories.node(), 5 * ASKED_TOGETHER
+    node, count = factories.node(), 5 * UNBLOCK_BATCH
     log = LogWriter(MemoryLog(), on_applied=lambda *_: None, on_batch=lambda _: None, on_failed=lambda: None)
     state = apply(Snapshot.empty(), RegisterNode(node=node), index=1).state
     queue = EvalQueue(env=FakeEnv(), writer=log, current=lambda: state, turns=log.turns)
@@ -157,10 +157,10 @@ async def test_evaluations_that_one_event_unblocks_go_to_the_queue_in_slices() -
 
     async def free_room() -> None:
         queue.observe((Change("nodes", node.id, None, state.nodes[node.id]),), index=2)
-        assert 0 < queue.broker.ready <= ASKED_TOGETHER
+        assert 0 < queue.broker.ready <= UNBLOCK_BATCH
         await eventually(lambda: queue.broker.ready == count)
 
-    assert await most_slices_in_an_answer(free_room(), lambda: queue.broker.ready) <= 2 * ASKED_TOGETHER
+    assert await most_slices_in_an_answer(free_room(), lambda: queue.broker.ready) <= 2 * UNBLOCK_BATCH
     assert len(queue.blocked) == 0
     running.cancel()
 

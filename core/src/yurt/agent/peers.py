@@ -30,7 +30,7 @@ from yurt.rpc.proxy import Terms, far_port
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.server.backends import RpcBackend
-from yurt.server.clients.node_ports import found_port
+from yurt.server.clients.node_ports import lookup_port
 from yurt.server.peers import LeaderPort, PeerPort
 from yurt.server.ports import NodePort, RulesDirectory
 from yurt.structs.commands.versions import RegionRules, region_rules
@@ -69,7 +69,7 @@ class OfferedToServers(Mapping[str, Served]):
         async def find() -> NodePort:
             return self._server.clients.node_ports.here(node_id)
 
-        return Served(_NODE, found_port(find), self._caller)
+        return Served(_NODE, lookup_port(find), self._caller)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fixed)

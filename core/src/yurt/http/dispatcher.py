@@ -42,7 +42,7 @@ from yurt.http.leases import Lease
 from yurt.http.query import ReadOptions, read_options
 from yurt.http.routes import BODY, QUERY, AnsweredBy, Route
 from yurt.runtime.metrics import Metrics
-from yurt.server.keys.last_secret import KnownDecision
+from yurt.server.keys.last_secret import CachedDecision
 
 T = TypeVar("T")
 
@@ -135,12 +135,12 @@ class Methods:
 
     def route_of(self, method: str) -> Route:
         """The route of a method; raises Refused."""
-        found = self._by_method.get(method)
-        if found is None and method == "HEAD" and self.cors:
-            found = self._by_method.get("GET")
-        if found is None:
+        route = self._by_method.get(method)
+        if route is None and method == "HEAD" and self.cors:
+            route = self._by_method.get("GET")
+        if route is None:
             raise Refused(self._wrong_method, "Invalid method")
-        return found
+        return route
 
 
 class Below(NamedTuple):
@@ -156,29 +156,29 @@ class JobPaths:
 
     def __init__(self, routes: Iterable[Route]) -> None:
         by_path = _by_path(routes)
-        found = {path.removeprefix(JOB): Methods(each) for path, each in by_path.items()}
-        self._job = found.pop("")
-        self._endings = {ending: each for ending, each in found.items() if "{" not in ending}
-        self._patterns = tuple((_pattern(ending), each) for ending, each in found.items() if "{" in ending)
+        by_ending = {path.removeprefix(JOB): Methods(each) for path, each in by_path.items()}
+        self._job = by_ending.pop("")
+        self._endings = {ending: each for ending, each in by_ending.items() if "{" not in ending}
+        self._patterns = tuple((_pattern(ending), each) for ending, each in by_ending.items() if "{" in ending)
         self.answered_by = self._job.answered_by
         self.from_nodes = self._job.from_nodes
         self.has_effect_on_get = self.cors = False
         assert all(
             (each.answered_by, each.from_nodes, each.has_effect_on_get, each.cors)
             == (self.answered_by, self.from_nodes, False, False)
-            for each in found.values()
+            for each in by_ending.values()
         ), "the routes of a job are found by their ending only after it is known who answers"
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer as the route of the path's ending and the request's method does."""
-        found = self.split(request.match_info["path"])
-        request.match_info.update(found.parts)
-        return await _carry_out(found.methods.route_of(request.method), request)
+        below = self.split(request.match_info["path"])
+        request.match_info.update(below.parts)
+        return await _carry_out(below.methods.route_of(request.method), request)
 
     def find(self, method: str, parts: dict[str, str]) -> tuple[Route, dict[str, str]]:
         """The route of a method and the parameters of its path; raises Refused."""
-        found = self.split(parts["path"])
-        return found.methods.route_of(method), parts | found.parts
+        below = self.split(parts["path"])
+        return below.methods.route_of(method), parts | below.parts
 
     def split(self, path: str) -> Below:
         """The routes for what follows `/v1/job/`; raises Refused."""
@@ -193,8 +193,8 @@ class JobPaths:
         # An ending has one or two segments; what stands before it must not be empty, else it is a job's id.
         last = path.rfind("/")
         for start in (path.rfind("/", 0, last) if last > 0 else -1, last):
-            if start > 0 and (found := self._endings.get(path[start:])) is not None:
-                return Below(found, {"job_id": path[:start]})
+            if start > 0 and (by_ending := self._endings.get(path[start:])) is not None:
+                return Below(by_ending, {"job_id": path[:start]})
         return Below(self._job, {"job_id": path})
 
 
@@ -210,8 +210,8 @@ def add_routes(app: web.Application, routes: Iterable[Route]) -> None:
 
     # Ids hold any characters, line breaks too, which a dot alone does not match.
     add("/v1/job/{path:(?s:.*)}", JobPaths(each for each in routes if each.path.startswith(JOB)))
-    for path, found in _by_path(each for each in routes if not each.path.startswith(JOB)).items():
-        add(path.replace(":.*}", ":(?s:.*)}"), Methods(found))
+    for path, path_routes in _by_path(each for each in routes if not each.path.startswith(JOB)).items():
+        add(path.replace(":.*}", ":(?s:.*)}"), Methods(path_routes))
 
 
 def endpoint_of(request: web.Request) -> Endpoint | None:
@@ -220,7 +220,7 @@ def endpoint_of(request: web.Request) -> Endpoint | None:
     return None if resource is None else request.app[ENDPOINTS].get(resource)
 
 
-class _Asked(NamedTuple):
+class _PathRequest(NamedTuple):
     """The parts of a request that aiohttp's router reads."""
 
     method: str
@@ -233,8 +233,8 @@ async def find_need(request: web.Request, method: str, url: str) -> tuple[Route,
     Nothing is carried out; the request that asks only lends its application.
     """
     try:
-        asked = _Asked(method, URL(url, encoded=True))
-        match = await request.app.router.resolve(cast(web.Request, asked))
+        path_request = _PathRequest(method, URL(url, encoded=True))
+        match = await request.app.router.resolve(cast(web.Request, path_request))
     except ValueError:
         raise Refused(400, f'"{url[:256]}" is not a path of the API') from None
     resource = match.route.resource
@@ -242,7 +242,7 @@ async def find_need(request: web.Request, method: str, url: str) -> tuple[Route,
     if endpoint is None:
         raise Refused(404, f'"{url[:256]}" is not a path of the API')
     route, parts = endpoint.find(method, dict(match))
-    query = asked.rel_url.query
+    query = path_request.rel_url.query
     scope = _scope(route, parts, read_options(query, index_error=route.index_error).namespace)
     if route.scope is BODY and query.get("namespace"):
         # The body of a job names its namespace; commands and libraries name the same in the query.
@@ -320,8 +320,8 @@ async def answered(read: Read, request: web.Request, context: Context) -> web.St
         loader = context.server.loader
         if not loader.is_restored:
             loader.need_state()  # half of a log knows tokens that its other half revokes
-    known = _known_decision(route, request, context, options.namespace) if is_controlled else None
-    actor, scope, recalled = known or await _looked_up(route, request, context, options.namespace)
+    cached = _cached_decision(route, request, context, options.namespace) if is_controlled else None
+    actor, scope, recalled = cached or await _looked_up(route, request, context, options.namespace)
     if context.server is None:
         if not route.is_anonymous:
             await prepare_rights(request, actor)
@@ -359,7 +359,7 @@ async def answered(read: Read, request: web.Request, context: Context) -> web.St
     return _as_read(call, await _under_lease(lease, scope, _continued(handled, waits_for)))
 
 
-def _known_decision(route: Route, request: web.Request, context: Context, namespace: str) -> KnownDecision | None:
+def _cached_decision(route: Route, request: web.Request, context: Context, namespace: str) -> CachedDecision | None:
     """What was decided about an earlier request of the connection with the same secret, route and namespace.
 
     None says nothing. Most clients ask the same again: then neither the caller nor the decision is looked up.
@@ -369,31 +369,31 @@ def _known_decision(route: Route, request: web.Request, context: Context, namesp
     callers = None if context.server is None else context.server.callers
     if last is None or callers is None:
         return None
-    known = last.decisions.get((id(route), namespace))
-    if known is None or not is_shown_again(callers, request, last):
+    decision = last.decisions.get((id(route), namespace))
+    if decision is None or not is_shown_again(callers, request, last):
         return None
-    if known.recalled is not None and known.recalled.holds():
-        return known
+    if decision.recalled is not None and decision.recalled.holds():
+        return decision
     last.decisions.clear()
     return None
 
 
-async def _looked_up(route: Route, request: web.Request, context: Context, namespace: str) -> KnownDecision:
+async def _looked_up(route: Route, request: web.Request, context: Context, namespace: str) -> CachedDecision:
     """The actor of a request, the scope of its need, and what is remembered about both; kept for the next request."""
     authority = request.app[AUTHORITY]
     is_off = authority is ALLOW_ALL
     actor = Actor(origin=origin_of(request)) if is_off else await identified(context, request)
     scope = _scope(route, request.match_info, namespace)
     recalled = None if context.server is None else authority.recall(actor, route.needs, scope)
-    found = KnownDecision(actor, scope, recalled)
-    is_kept = not is_off and recalled is not None and scope.variable is None
-    connection = connection_of(request) if is_kept else None
+    decision = CachedDecision(actor, scope, recalled)
+    is_cacheable = not is_off and recalled is not None and scope.variable is None
+    connection = connection_of(request) if is_cacheable else None
     last = None if connection is None else connection.last_secret
     if last is not None and last.actor is actor:
         if len(last.decisions) >= DECISIONS_MAX:
             last.decisions.clear()
-        last.decisions[id(route), namespace] = found
-    return found
+        last.decisions[id(route), namespace] = decision
+    return decision
 
 
 async def _begun(
@@ -480,10 +480,10 @@ def _scope(route: Route, parts: Mapping[str, str], namespace: str) -> Scope:
 
 
 def _by_path(routes: Iterable[Route]) -> Mapping[str, list[Route]]:
-    found: dict[str, list[Route]] = {}
+    by_path: dict[str, list[Route]] = {}
     for each in routes:
-        found.setdefault(each.path, []).append(each)
-    return found
+        by_path.setdefault(each.path, []).append(each)
+    return by_path
 
 
 def _pattern(ending: str) -> re.Pattern[str]:

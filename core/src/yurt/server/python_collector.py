@@ -28,7 +28,7 @@ YOUNG_COUNT: Final = 2_000
 """The number of new objects collected together: a pause of about a millisecond."""
 CLEAN_COUNT: Final = YOUNG_COUNT // 100
 """The number of garbage objects below which a collection counts as clean."""
-GROWN_ROWS: Final = 2_000
+GROWTH_ROWS: Final = 2_000
 """The growth in rows since the last freeze from which the state counts as growing."""
 LARGE_ROWS: Final = 100_000
 """The number of rows from which rewriting or deleting rows also counts as growth: each change creates new nodes of the
@@ -123,9 +123,9 @@ class HeapKeeper:
         """Freeze the growth of the state, and force the next collection of young objects."""
         rows = self._rows()
         self._frozen_rows = min(self._frozen_rows, rows)
-        is_busy = rows >= LARGE_ROWS and self._written - self._seen_written >= GROWN_ROWS
+        is_busy = rows >= LARGE_ROWS and self._written - self._seen_written >= GROWTH_ROWS
         self._seen_written = self._written
-        self._is_growing = is_busy or rows - self._frozen_rows >= GROWN_ROWS
+        self._is_growing = is_busy or rows - self._frozen_rows >= GROWTH_ROWS
         if self._is_growing or not gc.isenabled():
             gc.freeze()
             self._frozen_rows = rows
@@ -158,24 +158,24 @@ class _Interpreter:
 
     def __init__(self) -> None:
         self._borrowers: set[HeapKeeper] = set()
-        self._found: _InterpreterSettings | None = None
+        self._original: _InterpreterSettings | None = None
 
     def lend(self, keeper: HeapKeeper) -> None:
         """Allow the keeper to change settings."""
-        if self._found is None:
-            self._found = _InterpreterSettings(gc.isenabled(), gc.get_threshold(), sys.getswitchinterval())
+        if self._original is None:
+            self._original = _InterpreterSettings(gc.isenabled(), gc.get_threshold(), sys.getswitchinterval())
         self._borrowers.add(keeper)
 
     def give_back(self, keeper: HeapKeeper) -> None:
         """Restore the settings after the last keeper."""
         self._borrowers.discard(keeper)
-        if self._borrowers or self._found is None:
+        if self._borrowers or self._original is None:
             return
-        found, self._found = self._found, None
-        sys.setswitchinterval(found.switch_s)
-        gc.set_threshold(*found.thresholds)
+        original, self._original = self._original, None
+        sys.setswitchinterval(original.switch_s)
+        gc.set_threshold(*original.thresholds)
         gc.unfreeze()
-        if found.is_enabled:
+        if original.is_enabled:
             gc.enable()
         else:
             gc.disable()

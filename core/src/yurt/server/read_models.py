@@ -136,7 +136,7 @@ class ReadModels:
         """All rows were computed once."""
         self._marks = Marks()
         self._batches: deque[Batch] = deque()
-        self._known_from = 0
+        self._complete_from = 0
         """All changes after this index are in the batches."""
         self._next_s = 0.0
         """When the next refresh for the readers of the watch may be."""
@@ -186,11 +186,11 @@ class ReadModels:
     async def after(self, index: int) -> tuple[Batch, ...] | None:
         """The batches after an index, once there are some; None when changes after it are not available any more."""
         while True:
-            if self._is_complete and index < self._known_from:
+            if self._is_complete and index < self._complete_from:
                 return None
-            found = tuple(batch for batch in self._batches if batch.index > index)
-            if found:
-                return found
+            batches = tuple(batch for batch in self._batches if batch.index > index)
+            if batches:
+                return batches
             if self._is_complete and not self._marks:
                 self._changed = self._changed or asyncio.Event()
                 await self._changed.wait()
@@ -202,9 +202,9 @@ class ReadModels:
             if self._is_complete and not self._marks:
                 return  # another one has done it
             env = self._replica.env
-            left_s = self._next_s - env.monotonic()
-            if left_s > 0 and self._is_complete:
-                await env.sleep(left_s)
+            remaining_s = self._next_s - env.monotonic()
+            if remaining_s > 0 and self._is_complete:
+                await env.sleep(remaining_s)
             await self._refresh()
 
     async def _refresh(self) -> Snapshot:
@@ -233,12 +233,12 @@ class ReadModels:
         self._next_s = self._replica.env.monotonic() + (SLOW_PACE_S if batch.size > BUSY_ROWS else PACE_S)
         if has_lost:
             self._batches.clear()
-            self._known_from = batch.index
+            self._complete_from = batch.index
             return
         if batch.size:
             self._batches.append(batch)
         while sum(each.size for each in self._batches) > BATCH_ROWS_MAX:
-            self._known_from = self._batches.popleft().index
+            self._complete_from = self._batches.popleft().index
 
     async def _begin(self) -> Snapshot:
         """Compute all rows; changes are marked meanwhile."""
@@ -252,7 +252,7 @@ class ReadModels:
         _store(self.jobs, jobs)
         _store(self.nodes, nodes)
         self._is_complete = True
-        self.index = self._known_from = state.index
+        self.index = self._complete_from = state.index
         self._used_s = self._replica.env.monotonic()
         return state
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from yurt.sdk.value import Value, no_entries
 
 
-class Kept(Value):
+class RetainedFields(Value):
     """Fields that a registration keeps from the running job."""
 
     counts: bool = False
     resources: bool = False
 
 
-NOTHING_KEPT = Kept()
+NO_RETAINED_FIELDS = RetainedFields()
 
 
 class SubmitterRights(Value):

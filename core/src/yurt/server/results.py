@@ -59,7 +59,7 @@ class AllocStopped(Value):
     index: int = 0
 
 
-class AllocKept(Value):
+class IdleDeferral(Value):
     """An allocation whose end for being idle is put off, and how often that was done while others waited."""
 
     kept_until: UnixNano = UnixNano(0)

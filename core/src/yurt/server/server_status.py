@@ -77,7 +77,7 @@ class ServerFacts:
     @property
     def term_number(self) -> int:
         """The number of the newest term that this server has seen; 0: none yet."""
-        return self._leader.known.epoch
+        return self._leader.leadership.epoch
 
     @property
     def index(self) -> int:
@@ -113,7 +113,7 @@ class ServerFacts:
     def gauges(self) -> list[Gauge]:
         """Present gauges of this server."""
         index = float(self.index)
-        found = [
+        gauges = [
             _gauge("state.index", index),
             _gauge("server.is_leader", float(self.is_leader)),
             _gauge("server.last_contact_ms", round(self._leader.last_contact_s * 1000.0, 1)),
@@ -122,7 +122,7 @@ class ServerFacts:
             _gauge("raft.leader.lastContact", round(self._leader.last_contact_s * 1000.0, 1)),
             Gauge("nomad.state.snapshotIndex", float(self._snapshotter.index)),
         ]
-        return found if self._roles.term is None else found + term_gauges(self._roles.term)
+        return gauges if self._roles.term is None else gauges + term_gauges(self._roles.term)
 
     async def usage_gauges(self) -> list[Gauge]:
         """What ended allocations used of GPUs over all days that are kept: by namespace, lost work also by reason."""
@@ -144,7 +144,7 @@ def term_gauges(term: Term) -> list[Gauge]:
     """Gauges of the leader's parts."""
     broker, blocked = term.queue.broker.stats(), term.queue.blocked
     gate = term.queue.pools.gate
-    found = [
+    gauges = [
         _gauge("broker.total_ready", broker.ready),
         _gauge("broker.total_unacked", broker.outstanding),
         _gauge("broker.total_pending", broker.pending),
@@ -160,11 +160,11 @@ def term_gauges(term: Term) -> list[Gauge]:
     by_queue = term.queue.broker.by_queue()
     for kind in (*status.JOB_TYPES, status.JOB_CORE):
         count = by_queue.get(kind, QueueCount())
-        found.append(_gauge(f"broker.{kind}_ready", count.ready))
-        found.append(_gauge(f"broker.{kind}_unacked", count.outstanding))
+        gauges.append(_gauge(f"broker.{kind}_ready", count.ready))
+        gauges.append(_gauge(f"broker.{kind}_unacked", count.outstanding))
     for node_id, score in term.applier.rejection_scores().items():
-        found.append(_gauge("plan.rejection_tracker.node_score", score, node_id=node_id))
-    return found
+        gauges.append(_gauge("plan.rejection_tracker.node_score", score, node_id=node_id))
+    return gauges
 
 
 def _blocked(blocked: Sequence[Evaluation], state: Snapshot) -> Iterator[Gauge]:

@@ -83,12 +83,12 @@ class UsageSums:
         """Add up all rows; without effect when another state is loaded meanwhile."""
         late = self._late = list[Changes]()
         try:
-            found = await self._replica.env.in_thread(first_sums, self._replica.state)
+            totals = await self._replica.env.in_thread(first_sums, self._replica.state)
             if self._late is not late:
                 return
             for changes in late:
-                _follow(found, changes)
-            self._totals = found
+                _follow(totals, changes)
+            self._totals = totals
         finally:
             # Also after a cancelled scrape: else changes would be collected until somebody asks again.
             if self._late is late:
@@ -97,10 +97,10 @@ class UsageSums:
 
 def first_sums(state: Snapshot) -> dict[str, UsageTotal]:
     """The sums of all rows."""
-    found: dict[str, UsageTotal] = {}
+    totals: dict[str, UsageTotal] = {}
     for row in state.usage_days.values():
-        found[row.namespace] = found.get(row.namespace, UsageTotal()).plus(row)
-    return found
+        totals[row.namespace] = totals.get(row.namespace, UsageTotal()).plus(row)
+    return totals
 
 
 def _follow(totals: dict[str, UsageTotal], changes: Changes) -> None:

@@ -34,7 +34,7 @@ from yurt.http.resources.parsing import parse_text
 from yurt.rules.problems import multi_error
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
-from yurt.server.requests import Kept
+from yurt.server.requests import RetainedFields
 from yurt.server.views import Listing, View
 from yurt.server.views.jobs import JobRows, JobSummaryRows
 from yurt.server.views.scheduling import AllocationRows, DeploymentRows
@@ -188,7 +188,7 @@ async def register_job(call: Call, *, job_id: str | None) -> web.Response:
             submission=body.submission,
             enforce_index=body.job_modify_index if body.enforce_index else None,
             eval_priority=body.eval_priority,
-            keep=Kept(counts=body.preserve_counts, resources=body.preserve_resources),
+            keep=RetainedFields(counts=body.preserve_counts, resources=body.preserve_resources),
             overrides_policies=body.policy_override,
         )
     )
@@ -202,8 +202,8 @@ async def list_jobs(call: Call) -> web.Response:
     prefix = options.prefix
 
     def listing(view: View) -> Listing[Job]:
-        found = view.of(JobRows).of_namespace(options.namespace)
-        return found.where((lambda job: job.id.startswith(prefix)) if prefix else None)
+        rows = view.of(JobRows).of_namespace(options.namespace)
+        return rows.where((lambda job: job.id.startswith(prefix)) if prefix else None)
 
     return await list_rows(
         call, (JobRows, JobSummaryRows), listing, key=by_name,
@@ -257,8 +257,8 @@ async def statuses(call: Call) -> web.Response:
     jobs, slot = view.of(JobRows), None
     if selected is None:
         slot = answer_slot(call, view, kinds, options.namespace)
-        if slot is not None and (kept := slot.find()) is not None:
-            return list_answer(call, kept.pieces, kept.at_index, kept.next_token)
+        if slot is not None and (cached := slot.find()) is not None:
+            return list_answer(call, cached.pieces, cached.at_index, cached.next_token)
         listing = jobs.of_namespace(options.namespace).where(is_selected)
     else:
         listing = Listing([job for key in selected if (job := jobs.get(key)) is not None])
@@ -315,11 +315,11 @@ class _StatusWriter:
         return written
 
     async def _child_statuses(self, key: tuple[str, str]) -> list[str]:
-        found: list[str] = []
+        child_statuses: list[str] = []
         children = in_order(self._jobs.each_where("parent", key), attrgetter("key"))
         async for part in self._turns.slices(children):
-            found += [child.status for child in part if child is not None]
-        return found
+            child_statuses += [child.status for child in part if child is not None]
+        return child_statuses
 
 
 def _alloc_row(alloc: Allocation) -> dict[str, Any]:

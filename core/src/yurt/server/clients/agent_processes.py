@@ -50,7 +50,7 @@ class AgentProcesses:
     def __init__(self, replica: Replica, node_ports: NodePorts) -> None:
         self._replica = replica
         self._node_ports = node_ports
-        self._known: dict[str, AgentProcess] = {}
+        self._processes: dict[str, AgentProcess] = {}
         self._reported_at: dict[tuple[str, str], float] = {}
 
     async def registers(self, node_id: str, identity: HeldIdentity | None) -> None:
@@ -63,13 +63,13 @@ class AgentProcesses:
         if identity is None or not identity.process:
             return
         process = AgentProcess(identity.process, identity.address)
-        if node_id not in self._known:
+        if node_id not in self._processes:
             self._remember(node_id, process)
         else:
             await self._check(node_id, process)
 
     async def _check(self, node_id: str, process: AgentProcess) -> None:
-        registered = self._known.get(node_id)
+        registered = self._processes.get(node_id)
         node = self._replica.state.nodes.get(node_id)
         if node is not None and (registered is None or registered.id != process.id):
             others = await self._living(node_id) - {process.id, ""}
@@ -83,9 +83,9 @@ class AgentProcesses:
         self._remember(node_id, process)
 
     def _remember(self, node_id: str, process: AgentProcess) -> None:
-        if len(self._known) >= NODES_MAX:
-            self._known.clear()
-        self._known[node_id] = process
+        if len(self._processes) >= NODES_MAX:
+            self._processes.clear()
+        self._processes[node_id] = process
 
     async def _living(self, node_id: str) -> set[str]:
         """The live processes of the node, at any server."""

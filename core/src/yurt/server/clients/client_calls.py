@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 from yurt.runtime.metrics import Metrics
 from yurt.sdk.errors import Unavailable
 from yurt.server.clients.leader_calls import LeaderCalls
-from yurt.server.clients.node_service import KNOWN_LIMIT_S, NodeService
+from yurt.server.clients.node_service import NODE_LOOKUP_LIMIT_S, NodeService
 from yurt.server.keys.identities import Identities
 from yurt.server.log.replica import Replica
 from yurt.server.resources.disk_migration import DiskMigration
@@ -167,5 +167,5 @@ class ClientCalls:
     async def _wait_alloc(self, alloc_id: str) -> None:
         """Wait for an allocation, which may reach a follower slightly later than the client."""
         if not self._leader_calls.is_local and alloc_id not in self._replica.state.allocs:
-            keys, limit_s = [("allocs", alloc_id)], KNOWN_LIMIT_S
+            keys, limit_s = [("allocs", alloc_id)], NODE_LOOKUP_LIMIT_S
             await self._replica.wait_past(keys, lambda state: alloc_id in state.allocs, min_index=0, timeout_s=limit_s)

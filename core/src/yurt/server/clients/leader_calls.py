@@ -155,10 +155,10 @@ class LeaderCalls:
             except Unavailable as error:
                 if not is_passing(error):
                     raise
-            left_s = end_s - loop.time()
-            if left_s <= 0:
+            remaining_s = end_s - loop.time()
+            if remaining_s <= 0:
                 raise no_leader()
-            await leader.wait_change(seen, min(left_s, LOOK_S) if leader.name else left_s)
+            await leader.wait_change(seen, min(remaining_s, LOOK_S) if leader.name else remaining_s)
 
     async def _make_once(self, call: Callable[[LeaderPort], Awaitable[T]]) -> T:
         leader = self._leader

@@ -14,7 +14,7 @@ from yurt.sdk.errors import NotFound, PermissionDenied, Unavailable
 from yurt.sdk.value import Value
 from yurt.server.clients.introduction import Introductions
 from yurt.server.clients.node_identities import NodeIdentities
-from yurt.server.clients.node_service import KNOWN_LIMIT_S
+from yurt.server.clients.node_service import NODE_LOOKUP_LIMIT_S
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
 from yurt.server.log.state_loader import StateLoader
@@ -63,22 +63,22 @@ class NodeAuthenticator:
         if node is not None and node.secret_id:
             check_equal(node.secret_id, secret_id)
 
-    def is_known(self, node_id: str) -> bool:
+    def has_node(self, node_id: str) -> bool:
         """Whether this server's state contains the node."""
         return node_id in self._replica.state.nodes
 
     async def knows(self, node_id: str) -> bool:
         """Whether the cluster has the node; a follower first catches up with the leader before it denies that."""
-        if not self.is_known(node_id) and not self._leader.is_local:
+        if not self.has_node(node_id) and not self._leader.is_local:
             try:
                 index = (await self._leader.peer().status()).index
             except Unavailable as error:
                 log.debug("how far the leader is cannot be asked: %s", error)
             else:
-                await self._replica.waiter.wait_index(index, timeout_s=KNOWN_LIMIT_S)
-        return self.is_known(node_id)
+                await self._replica.waiter.wait_index(index, timeout_s=NODE_LOOKUP_LIMIT_S)
+        return self.has_node(node_id)
 
-    async def check_known(self, node_id: str) -> None:
+    async def require_node(self, node_id: str) -> None:
         """Raises NotFound for an unregistered node, Unavailable if only the leader could answer."""
         if await self.knows(node_id):
             return
@@ -97,10 +97,10 @@ class NodeAuthenticator:
         return alloc.node_id if alloc is not None else ""
 
 
-def check_equal(secret: str, given: str) -> None:
+def check_equal(secret: str, presented: str) -> None:
     """Raises PermissionDenied unless both are equal, compared in constant time, as bytes: `hmac` accepts only ASCII
     text."""
-    if not hmac.compare_digest(secret.encode(), given.encode()):
+    if not hmac.compare_digest(secret.encode(), presented.encode()):
         raise PermissionDenied(
             "node secret ID does not match: the servers know a node of this ID with another secret; where it is the "
             "same machine whose state was lost, remove the earlier node first (PUT /v1/node/<id>/purge)"

@@ -41,9 +41,9 @@ class NodePorts:
 
     def detach(self, node_id: str, port: NodePort) -> None:
         """Remove a connection of the node; others remain."""
-        left = tuple(each for each in self._here.pop(node_id, ()) if each is not port)
-        if left:
-            self._here[node_id] = left
+        remaining = tuple(each for each in self._here.pop(node_id, ()) if each is not port)
+        if remaining:
+            self._here[node_id] = remaining
 
     def has(self, node_id: str) -> bool:
         """Whether the node is connected to this server."""
@@ -71,7 +71,7 @@ class NodePorts:
                 return self.here(node_id)
             return self._peers.node(await self._place(node_id), node_id)
 
-        return found_port(find)
+        return lookup_port(find)
 
     async def everywhere(self, node_id: str, *, limit_s: float) -> tuple[NodePort, ...]:
         """All connections of a node here, and the newest one at each other server that answers in time."""
@@ -112,11 +112,11 @@ class NodePorts:
             return False
 
 
-def found_port(find: Find) -> NodePort:
+def lookup_port(find: Find) -> NodePort:
     """A port that is looked up for each call."""
     calls = {method.name: _call(method, find) for method in _CONTRACT.values()}
-    found: NodePort = type("FoundNode", (), calls)()
-    return found
+    port: NodePort = type("FoundNode", (), calls)()
+    return port
 
 
 def _call(method: PortMethod, find: Find) -> Callable[..., Any]:

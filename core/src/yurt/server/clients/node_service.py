@@ -44,7 +44,7 @@ from yurt.structs.status import NodeStatus
 REPORT_LIMIT = 500
 """The maximum number of clients' reports in one command: applying them takes some ten milliseconds, in one turn of the
 loop."""
-KNOWN_LIMIT_S = 5.0
+NODE_LOOKUP_LIMIT_S = 5.0
 """The time in seconds for which a follower waits to receive a node's registration."""
 
 
@@ -109,38 +109,38 @@ class NodeService:
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register a node; a new one has the status initializing."""
         heartbeats = self._leading()
-        known = self._writer.state.nodes.get(request.node.id)
-        _check_node(request.node, known)
+        existing = self._writer.state.nodes.get(request.node.id)
+        _check_node(request.node, existing)
         mint = self._mint()
         node = registered(request.node, mint.now)
         await self._store_schemas(request)
         command = RegisterNode(node=node, seed=mint.seed(), create_node_pool=self._makes_pools)
         return self._reply(await self._writer.propose(command), node.id, heartbeats)
 
-    async def heartbeat(self, node_id: str, asked: str) -> NodeReply:
+    async def heartbeat(self, node_id: str, status_text: str) -> NodeReply:
         """Record a heartbeat; the node gets the status it requests if permitted."""
         heartbeats = self._leading()
-        requested = status.NODE_STATUSES.get(asked)
+        requested = status.NODE_STATUSES.get(status_text)
         if requested is None:
-            raise Invalid(f'invalid status "{asked}" for node')
+            raise Invalid(f'invalid status "{status_text}" for node')
         for _ in range(ATTEMPTS_MAX):
             with suppress(Stale):
                 return self._reply(await self._granted(node_id, requested), node_id, heartbeats)
         raise Unavailable(f"node {node_id} keeps changing; it heartbeats again")
 
-    async def _granted(self, node_id: str, asked: NodeStatus) -> Committed:
+    async def _granted(self, node_id: str, requested: NodeStatus) -> Committed:
         """Set a node's requested status if permitted; raises Stale when the node changed meanwhile."""
         state = self._writer.state
         node = state.nodes.get(node_id)
         if node is None:
             raise NotFound("node not found")
-        granted = granted_status(state, node, asked)
+        granted = granted_status(state, node, requested)
         if granted != node.status:
             was_lost = node.status in (status.NODE_DOWN, status.NODE_DISCONNECTED)
             event = "Node reregistered by heartbeat" if was_lost else ""
             return await self._writer.propose(set_status(state, node, granted, self._mint(), event=event))
-        if not self._makes_pools and (news := pool_event(state, node, self._env.now())) is not None:
-            return await self._writer.propose(AddNodeEvents(events={node_id: (news,)}))
+        if not self._makes_pools and (pool_news := pool_event(state, node, self._env.now())) is not None:
+            return await self._writer.propose(AddNodeEvents(events={node_id: (pool_news,)}))
         return Committed(Applied(index=state.index), state)
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
@@ -167,7 +167,7 @@ class NodeService:
             return
         if not await self._waiter.wait_index(min_index, timeout_s=timeout_s):
             raise Unavailable(f"this server is at index {self._writer.state.index} and has not reached {min_index} yet")
-        limit_s = min(timeout_s, KNOWN_LIMIT_S)
+        limit_s = min(timeout_s, NODE_LOOKUP_LIMIT_S)
         basis = [("nodes", node_id)]
         state = await self._waiter.wait_past(basis, lambda s: node_id in s.nodes, min_index=0, timeout_s=limit_s)
         if node_id not in state.nodes:
@@ -176,8 +176,8 @@ class NodeService:
     async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
         """The node's allocations with these ids; deleted ones are omitted."""
         state = self._writer.state
-        found = (state.allocs.get(alloc_id) for alloc_id in alloc_ids)
-        return AllocBatch(allocs=tuple(alloc for alloc in found if alloc is not None and alloc.node_id == node_id))
+        allocs = (state.allocs.get(alloc_id) for alloc_id in alloc_ids)
+        return AllocBatch(allocs=tuple(alloc for alloc in allocs if alloc is not None and alloc.node_id == node_id))
 
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
         """Store a client's reports; returns their index."""

@@ -121,8 +121,8 @@ class RemoteClient:
         if self._refusal:
             raise PermissionDenied(self._refusal, reason=Reason.SECOND_AGENT)
         self._check_secret()
-        if not self._authenticator.is_known(self.node_id):
-            await self._authenticator.check_known(self.node_id)
+        if not self._authenticator.has_node(self.node_id):
+            await self._authenticator.require_node(self.node_id)
             self._check_secret()
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:

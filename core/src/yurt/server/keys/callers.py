@@ -26,7 +26,7 @@ from yurt.server.log.replica import Replica
 from yurt.state import Snapshot
 from yurt.structs.acl import SECRET, hash_of_secret
 
-KNOWN_MAX: Final = 4_096
+CACHED_MAX: Final = 4_096
 """The maximum number of tokens whose verified signature is cached."""
 KEY_WAIT_S: Final = 1.0
 """The time in seconds for which a follower waits for a root key that it does not have yet."""
@@ -62,7 +62,7 @@ class Callers:
         self._replica = replica
         self._leader = leader
         self._keyring = keyring
-        self._known: LruCache[bytes, _Signed] = LruCache(KNOWN_MAX)
+        self._signed: LruCache[bytes, _Signed] = LruCache(CACHED_MAX)
         self._tokens: object = None
         """The table of tokens from which `_of_secrets` was computed."""
         self._of_secrets: dict[bytes, ShownToken] = {}
@@ -90,7 +90,7 @@ class Callers:
             pass
         if not SECRET.fullmatch(token):
             return None
-        if len(self._of_secrets) >= KNOWN_MAX:
+        if len(self._of_secrets) >= CACHED_MAX:
             self._of_secrets.clear()
         caller = shown_secret(state, token)
         if isinstance(caller, ShownToken) and state.acl_tokens.count_where("secret", caller.secret_hash):
@@ -132,13 +132,13 @@ class Callers:
             return InvalidToken(problem="the token is neither a secret nor a signed identity")
         await self._wait_key(key_id)
         digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
-        signed = self._known.get(digest)
+        signed = self._signed.get(digest)
         if signed is None:
             try:
                 signed = await self._checked(token, key_id)
             except PermissionDenied as error:
                 return InvalidToken(problem=str(error))
-            self._known.put(digest, signed)
+            self._signed.put(digest, signed)
         problem = problem_of_times(signed, self._replica.env.now())
         return InvalidToken(problem=f"the identity does not count: {problem}") if problem else signed.caller
 

@@ -73,7 +73,7 @@ class Identities:
 def identity_of(task: Task, name: str) -> WorkloadIdentity:
     """A task's identity by name; the default one exists even without its block in the job."""
     named = (*((task.identity,) if task.identity is not None else ()), *task.identities)
-    found = next((each for each in named if identity_name(each) == name), None)
-    if found is None and name != DEFAULT:
+    identity = next((each for each in named if identity_name(each) == name), None)
+    if identity is None and name != DEFAULT:
         raise Invalid(f"task {task.name!r} has no identity {name[:128]!r}")
-    return found or WorkloadIdentity(name=DEFAULT)
+    return identity or WorkloadIdentity(name=DEFAULT)

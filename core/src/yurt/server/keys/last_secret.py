@@ -7,7 +7,7 @@ from typing import NamedTuple
 from yurt.access import Actor, Recalled, Scope
 
 
-class KnownDecision(NamedTuple):
+class CachedDecision(NamedTuple):
     """A request whose caller was identified."""
 
     actor: Actor
@@ -25,6 +25,6 @@ class LastSecret(NamedTuple):
     """The table of tokens in which it was found."""
     actor: Actor
     """Its caller, and where the requests of the connection come from."""
-    decisions: dict[tuple[int, str], KnownDecision]
+    decisions: dict[tuple[int, str], CachedDecision]
     """What was decided about the connection's requests, by the `id()` of the route, which lives as long as the
     application, and namespace."""

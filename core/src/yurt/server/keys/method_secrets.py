@@ -70,8 +70,8 @@ def with_stored_secrets(keyring: Keyring, method: ACLAuthMethod, existing: ACLAu
         return method
     stored = MethodSecrets() if existing is None else opened_secrets(keyring, existing)
     merged = MethodSecrets(*(old if new == REDACTED else new for new, old in zip(own, stored, strict=True)))
-    for name, new, found in zip(("OIDCClientSecret", "PemKey"), own, merged, strict=True):
-        if new and not found:
+    for name, new, resulting in zip(("OIDCClientSecret", "PemKey"), own, merged, strict=True):
+        if new and not resulting:
             raise Invalid(
                 f'auth method 0 invalid: invalid config: {name} is "{REDACTED}", and none is stored: write it'
             )

@@ -109,10 +109,10 @@ class Pkcs11Provider:
 
 def _file_version(path: Path) -> tuple[int, ...]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return ()
-    return (found.st_ino, found.st_mtime_ns, found.st_size)
+    return (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def _refused_pin_text(path: Path) -> str:

@@ -65,16 +65,16 @@ def _token(pkcs11: Any, module: Any, request: dict[str, Any]) -> Any:
     slots = list(module.get_slots(token_present=True))
     tokens = [(slot.slot_id, slot.get_token()) for slot in slots]
     label, slot_id = request.get("token_label", ""), request.get("slot", "")
-    found = [token for number, token in tokens
+    matching = [token for number, token in tokens
              if (not label or token.label.strip() == label) and (not slot_id or number == int(slot_id, 0))]  # fmt: skip
     description = " and ".join([f'the label "{label}"'] * bool(label) + [f"the slot {slot_id}"] * bool(slot_id))
-    if not found:
+    if not matching:
         present = ", ".join(f'"{token.label.strip()}" in slot {number}' for number, token in tokens) or "none"
         fail(f"no token with {description} is there (present: {present})", "unavailable")
-    if len(found) > 1:
-        fail(f"{len(found)} tokens have {description}; name one by its slot too")
+    if len(matching) > 1:
+        fail(f"{len(matching)} tokens have {description}; name one by its slot too")
     flags = pkcs11.constants.TokenFlag
-    state = found[0].flags
+    state = matching[0].flags
     if state & flags.USER_PIN_LOCKED:
         fail(
             f"the PIN of the token with {description} is locked after wrong tries; unlock it with the token's own tool"
@@ -82,7 +82,7 @@ def _token(pkcs11: Any, module: Any, request: dict[str, Any]) -> Any:
     if state & flags.USER_PIN_FINAL_TRY:
         fail(f"the token with {description} has one try for its PIN left, which is not used here; "
              "log in once with the token's own tool, and correct pin_file")  # fmt: skip
-    return found[0]
+    return matching[0]
 
 
 def _session(pkcs11: Any, token: Any, request: dict[str, Any]) -> Any:

@@ -53,8 +53,8 @@ class RootKeys:
         self._peers = peers
         self._making = asyncio.Lock()
         self._changed = asyncio.Event()
-        self._lacking = asyncio.Event()
-        self._gone: set[str] = set()
+        self._must_fetch = asyncio.Event()
+        self._deleted_ids: set[str] = set()
 
     def listed(self) -> tuple[RootKeyMeta, ...]:
         """All keys, oldest first."""
@@ -62,16 +62,16 @@ class RootKeys:
 
     async def active(self) -> RootKeyMeta:
         """The key for encryption and signing; created on first use. Raises Unavailable without a leader."""
-        found = self.usable()
-        if found is not None:
-            return found
+        key = self.usable()
+        if key is not None:
+            return key
         async with self._making:
             await self._fetch_missing()
-            found = self.usable()
-            if found is None:
+            key = self.usable()
+            if key is None:
                 need_unlocked(self.listed(), self.keyring)
-                found = await self._make(KEY_ACTIVE)
-            return found
+                key = await self._make(KEY_ACTIVE)
+            return key
 
     def usable(self) -> RootKeyMeta | None:
         """The active key, if this server has it; else None."""
@@ -94,7 +94,7 @@ class RootKeys:
         results = await asyncio.gather(*(self._give_to(name, key) for name in names))
         count, needed = 1 + sum(results), peers.voters // 2 + 1
         if count < needed:
-            holders = [name for name, has_taken in zip(names, results, strict=True) if has_taken]
+            holders = [name for name, has_stored in zip(names, results, strict=True) if has_stored]
             await asyncio.gather(*(self._take_back(name, key.key_id) for name in holders))
             await asyncio.to_thread(self.keyring.remove, key.key_id)
             raise Unavailable(f"a new root key reached {count} of {peers.voters} servers, {needed} must hold it")
@@ -146,25 +146,25 @@ class RootKeys:
         """Track added, changed and removed keys."""
         if has_change_of(changes, "root_keys"):
             moved = [change for change in changes if change.table == "root_keys"]
-            self._gone.update(change.before.key_id for change in moved if change.after is None)
+            self._deleted_ids.update(change.before.key_id for change in moved if change.after is None)
             self.look()
 
     def look(self) -> None:
         """Reconcile the stored keys with the state."""
         self._changed.set()
-        self._lacking.set()
+        self._must_fetch.set()
 
     async def run_copies(self) -> None:
         """Fetch missing keys and delete removed ones, until cancelled."""
-        self._lacking.set()
+        self._must_fetch.set()
         while True:
-            await self._lacking.wait()
-            self._lacking.clear()
-            while self._gone:
-                await asyncio.to_thread(self.keyring.remove, self._gone.pop())
+            await self._must_fetch.wait()
+            self._must_fetch.clear()
+            while self._deleted_ids:
+                await asyncio.to_thread(self.keyring.remove, self._deleted_ids.pop())
             if not await self._fetch_missing():
-                await wait_for(self._replica.env, self._lacking, FETCH_RETRY_S)
-                self._lacking.set()
+                await wait_for(self._replica.env, self._must_fetch, FETCH_RETRY_S)
+                self._must_fetch.set()
 
     async def _fetch_missing(self) -> bool:
         """Fetch missing keys from servers that have them; returns whether this server now has all."""

@@ -36,7 +36,7 @@ LIFE_S: Final = 86_400.0
 """The seconds after the sign-in at which a session ends regardless of renewals."""
 PREFIX: Final = "ys_"
 TEXT_MAX: Final = 1024
-KNOWN_MAX: Final = 4_096
+CACHED_MAX: Final = 4_096
 """The maximum number of cached sessions: opening one takes a thread, since the key may have to be read from disk."""
 UNKNOWN: Final = "the session was not made by a server of this region, or its root key was removed: sign in again"
 _CONTEXT: Final = b"session of a browser"
@@ -86,7 +86,7 @@ class Sessions:
         self._replica = replica
         self._root_keys = root_keys
         self._keyring = keyring
-        self._known: LruCache[bytes, _Opened] = LruCache(KNOWN_MAX)
+        self._cache: LruCache[bytes, _Opened] = LruCache(CACHED_MAX)
 
     async def begin(self, secret_hash: str) -> SealedSession:
         """Create a session of the token with this hash; raises Unavailable without a leader."""
@@ -117,10 +117,10 @@ class Sessions:
 
     async def _opened(self, text: str) -> _Opened:
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-        cached = self._known.get(digest)
+        cached = self._cache.get(digest)
         if cached is None:
             cached = await self._replica.env.in_thread(partial(self._open, text))
-            self._known.put(digest, cached)
+            self._cache.put(digest, cached)
         state = self._replica.state
         if cached.key_id not in state.root_keys:
             raise Invalid(UNKNOWN)

@@ -75,8 +75,8 @@ class TransitProvider:
         except ValueError:
             document = None
         if status == 200 and isinstance(document, dict) and isinstance(document.get("data"), dict):
-            found: Mapping[str, Any] = document["data"]
-            return found
+            content: Mapping[str, Any] = document["data"]
+            return content
         # What the server says of a refusal names the reason and no secret; an answer of a proxy may hold anything.
         errors = document.get("errors") if isinstance(document, dict) else None
         why = "; ".join(map(str, errors))[:TEXT_MAX] if isinstance(errors, list) and errors else "no reason was given"

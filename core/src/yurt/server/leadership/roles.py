@@ -87,17 +87,17 @@ class Roles:
             await self._replica.env.sleep(CONTACT_S)
 
     async def _ask_leader(self) -> None:
-        name, asked_at = self._leader.name, self._replica.env.monotonic()
+        name, requested_at = self._leader.name, self._replica.env.monotonic()
         async with asyncio.timeout(CONTACT_S):
             status = await self._leader.peers.peer(name).status()
         if status.is_leader:
-            self._leader.note_index(status.index, asked_at)
+            self._leader.note_index(status.index, requested_at)
 
     def step_down(self) -> None:
         """Stop leading after a failed append, until the log reports the next election won."""
-        if self._leader.known.is_leader:
+        if self._leader.leadership.is_leader:
             self._must_resign = True
-            self._adopt(replace(self._leader.known, is_leader=False, leader=""))
+            self._adopt(replace(self._leader.leadership, is_leader=False, leader=""))
 
     def restart_duties(self) -> None:
         """Restart the leader's duties after the state was replaced."""
@@ -115,11 +115,11 @@ class Roles:
                 return
             except YurtError as error:
                 log.warning("the campaign for leadership broke off and begins again: %s", error)
-                self._adopt(Leadership(is_leader=False, epoch=self._leader.known.epoch))
+                self._adopt(Leadership(is_leader=False, epoch=self._leader.leadership.epoch))
             await self._replica.env.sleep(RETRY_MAX_S)
 
     def _adopt(self, reported: Leadership) -> None:
-        before = self._leader.known
+        before = self._leader.leadership
         self._leader.learn(reported)
         # Before anything else of the new term: what an earlier term accepted must not be appended in this one.
         if not reported.is_leader or reported.epoch != before.epoch:
@@ -140,7 +140,7 @@ class Roles:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._role_changed.clear()
-                role, name = (self._lead, "leader") if self._leader.known.is_leader else (self._follow, "follower")
+                role, name = (self._lead, "leader") if self._leader.leadership.is_leader else (self._follow, "follower")
                 if self._replica.writer.broken:
                     role, name = self._run_without_log, "without a log"
                 work = supervised(group, name, role(self._turn), on_error=lambda _: self.step_down())
@@ -191,7 +191,7 @@ class Roles:
         term.restore()
         self.term = term
         self._leader.begin_term(read_at)
-        log.info("this server leads: term=%d index=%d", self._leader.known.epoch, replica.state.index)
+        log.info("this server leads: term=%d index=%d", self._leader.leadership.epoch, replica.state.index)
         self._announce()
         return term
 

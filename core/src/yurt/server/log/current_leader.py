@@ -38,12 +38,12 @@ class CurrentLeader:
         self._writer = writer
         self.peers = peers
         self._env = env
-        self._known = Leadership(is_leader=False, epoch=0)
+        self._leadership = Leadership(is_leader=False, epoch=0)
         self._has_term = False
         self._contact_at = env.monotonic()
         self.newest_at_s = -math.inf
         """The last time, by the monotonic clock, at which the state here is known to have been the newest."""
-        self._sought: tuple[int, float] | None = None
+        self._target: tuple[int, float] | None = None
         """An index that the leader had at a time, and that this server has not reached yet."""
         self._has_changes = asyncio.Event()
         self._observers: set[Callable[[], None]] = set()
@@ -66,14 +66,14 @@ class CurrentLeader:
     @property
     def name(self) -> str:
         """The leader's name; "" for none."""
-        if self._known.is_leader:
+        if self._leadership.is_leader:
             return self.own_name if self._writer.is_open else ""
-        return self._known.leader if self._known.leader != self.own_name else ""
+        return self._leadership.leader if self._leadership.leader != self.own_name else ""
 
     @property
-    def known(self) -> Leadership:
+    def leadership(self) -> Leadership:
         """The last report of the log's campaign."""
-        return self._known
+        return self._leadership
 
     @property
     def last_contact_s(self) -> float:
@@ -105,7 +105,7 @@ class CurrentLeader:
 
         The log may confirm a later term than the one in which it was asked, whose state is not applied here yet.
         """
-        asked_at = self._env.monotonic()
+        requested_at = self._env.monotonic()
         try:
             if self._log.has_other_servers:
                 async with asyncio.timeout(CONFIRM_LIMIT_S):
@@ -116,7 +116,7 @@ class CurrentLeader:
             raise no_leader() from None
         if not self.is_local:
             raise no_leader()
-        self.newest_at_s = max(self.newest_at_s, asked_at)
+        self.newest_at_s = max(self.newest_at_s, requested_at)
 
     async def resign(self, to: str) -> None:
         """Transfer the leadership of this server to another one."""
@@ -172,27 +172,27 @@ class CurrentLeader:
 
     # What the role of this server changes.
 
-    def learn(self, known: Leadership) -> None:
+    def learn(self, leadership: Leadership) -> None:
         """Record a report of the campaign; waiters are woken by `announce`, after the role has acted."""
-        self._known = known
-        if known.leader:
+        self._leadership = leadership
+        if leadership.leader:
             self.note_contact()
 
     def note_contact(self) -> None:
         """Record a contact with the leader."""
         self._contact_at = self._env.monotonic()
 
-    def note_index(self, index: int, asked_at: float) -> None:
+    def note_index(self, index: int, requested_at: float) -> None:
         """Record the index that the leader reported for a query at that time; the oldest one not reached counts."""
         self.note_contact()
         self._update_newest_at()
-        if self._sought is None:
-            self._sought = (index, asked_at)
+        if self._target is None:
+            self._target = (index, requested_at)
 
     def _update_newest_at(self) -> None:
         """A state that has reached the leader's index was the newest when the leader was queried."""
-        if self._sought is not None and self._writer.state.index >= self._sought[0]:
-            self.newest_at_s, self._sought = max(self.newest_at_s, self._sought[1]), None
+        if self._target is not None and self._writer.state.index >= self._target[0]:
+            self.newest_at_s, self._target = max(self.newest_at_s, self._target[1]), None
 
     def begin_term(self, read_at: float) -> None:
         """Record that this server's duties run; it began at `read_at` to read the log to its end."""
@@ -209,5 +209,5 @@ class CurrentLeader:
         self.report_count += 1
         for observe in tuple(self._observers):
             observe()
-        had_news, self._has_changes = self._has_changes, asyncio.Event()
-        had_news.set()
+        changed, self._has_changes = self._has_changes, asyncio.Event()
+        changed.set()

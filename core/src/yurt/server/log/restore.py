@@ -92,9 +92,9 @@ async def _propose_part(replica: Replica, command: RestoreCommand) -> Committed:
 
 def restored_access(before: Snapshot, after: Snapshot) -> RestoredAccess:
     """The objects that grant new or changed rights in the second state; deleted ones grant none."""
-    found = {name: _changed(before.table(name), after.table(name)) for name in ACCESS_TABLES}
-    count = sum(map(len, found.values()))
-    return RestoredAccess(count=count, **{name: tuple(keys[:NAMES_MAX]) for name, keys in found.items()})
+    changed_by_table = {name: _changed(before.table(name), after.table(name)) for name in ACCESS_TABLES}
+    count = sum(map(len, changed_by_table.values()))
+    return RestoredAccess(count=count, **{name: tuple(keys[:NAMES_MAX]) for name, keys in changed_by_table.items()})
 
 
 def _changed(before: Table[str, Any], after: Table[str, Any]) -> list[str]:

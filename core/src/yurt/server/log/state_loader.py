@@ -53,12 +53,12 @@ class StateLoader:
     async def load(self) -> None:
         """Open the log and load the state."""
         await self._log.open()
-        found = await self._log.load_snapshot()
-        if found is not None:
-            self._take(snapshots.decode(found[1]))
+        stored = await self._log.load_snapshot()
+        if stored is not None:
+            self._take(snapshots.decode(stored[1]))
         count = await self._replay()
         self.is_restored = True
-        if found is not None or count:
+        if stored is not None or count:
             log.info("state restored at index %d, %d commands replayed", self._writer.state.index, count)
 
     async def install(self, state: Snapshot) -> None:

@@ -61,7 +61,7 @@ class Fetcher:
     ) -> ProviderAnswer:  # fmt: skip
         try:
             async with self._env.timeout(FETCH_S):
-                return await _asked(verb, url, trust, headers, form)
+                return await _response(verb, url, trust, headers, form)
         except TimeoutError:
             why = f"no whole answer within {FETCH_S:g} s"
         except _Refused as error:
@@ -85,7 +85,7 @@ class _Refused(Exception):
     """A rejected answer."""
 
 
-async def _asked(
+async def _response(
     verb: str, url: str, trust: ssl.SSLContext, headers: Mapping[str, str], form: Mapping[str, str] | None
 ) -> ProviderAnswer:
     # A compressed body could grow past the bound in one piece, so it is neither requested nor accepted.

@@ -57,7 +57,15 @@ class _Entry:
     """Cached facts for one version of a login method. Times are monotonic, in seconds."""
 
     __slots__ = (
-        "failed_at_s", "failure", "keys", "keys_asked_s", "keys_at_s", "lock", "provider", "provider_at_s", "version",
+        "failed_at_s",
+        "failure",
+        "keys",
+        "keys_at_s",
+        "keys_requested_s",
+        "lock",
+        "provider",
+        "provider_at_s",
+        "version",
     )  # fmt: skip
 
     def __init__(self, version: tuple[int, int]) -> None:
@@ -67,7 +75,7 @@ class _Entry:
         self.provider_at_s = 0.0
         self.keys: KeySet | None = None
         self.keys_at_s = 0.0
-        self.keys_asked_s = -math.inf
+        self.keys_requested_s = -math.inf
         """The time of the last fetch for a missing key id."""
         self.failure = ""
         self.failed_at_s = 0.0
@@ -99,10 +107,10 @@ class KeySets:
         async with entry.lock:
             # Another login may have fetched them meanwhile.
             cached, now_s = self._current(entry), self._env.monotonic()
-            if cached is not None and (_has(cached, key_id) or now_s - entry.keys_asked_s < KEYS_PAUSE_S):
+            if cached is not None and (_has(cached, key_id) or now_s - entry.keys_requested_s < KEYS_PAUSE_S):
                 return cached
             if cached is not None:
-                entry.keys_asked_s = now_s
+                entry.keys_requested_s = now_s
             entry.keys = await self._fetched_keys(method, entry)
             entry.keys_at_s = now_s
             return entry.keys

@@ -60,8 +60,8 @@ class Explanations:
 
         self._access.require(Scope(namespace=alloc.namespace))
         work = partial(explain.why, self._state, alloc, seed=seed, disclosure=self._disclosure())
-        found = await asyncio.to_thread(work)
-        return replace(found, preempted_allocations=self._visible(found.preempted_allocations))
+        explanation = await asyncio.to_thread(work)
+        return replace(explanation, preempted_allocations=self._visible(explanation.preempted_allocations))
 
     def _disclosure(self) -> Disclosure:
         """What the caller may learn of nodes and of other jobs."""
@@ -103,25 +103,25 @@ class Explanations:
             raise PermissionDenied(DENIED)
         instance = instance_of(with_defaults(self._state, job))
         work = partial(explain.why_not, self._state, instance, now=now, seed=seed, disclosure=disclosure)
-        found = replace(await asyncio.to_thread(work, **self._limits), job_id=job.id)
+        explanation = replace(await asyncio.to_thread(work, **self._limits), job_id=job.id)
         access = self._access.narrowed(needs.ANY_CAPABILITY).for_thread()
-        return await asyncio.to_thread(self._with_quota_notes, found, access)
+        return await asyncio.to_thread(self._with_quota_notes, explanation, access)
 
-    def _with_quota_notes(self, found: JobExplanation, access: Access) -> JobExplanation:
+    def _with_quota_notes(self, explanation: JobExplanation, access: Access) -> JobExplanation:
         """The explanation with the usage of an exhausted quota, by the namespaces that the caller may see."""
-        if not any(blocker.kind == "quota" for group in found.groups for blocker in group.blockers):
-            return found
+        if not any(blocker.kind == "quota" for group in explanation.groups for blocker in group.blockers):
+            return explanation
         from yurt.scheduler.explain.quota_notes import quota_notes
 
         notes_of = partial(
             quota_notes,
             self._state,
-            namespace=found.namespace,
+            namespace=explanation.namespace,
             region=self._config.region,
             sees=lambda name: access.allows(Scope(namespace=name)),
         )
-        groups = tuple(replace(group, notes=(*group.notes, *notes_of(group))) for group in found.groups)
-        return replace(found, groups=groups)
+        groups = tuple(replace(group, notes=(*group.notes, *notes_of(group))) for group in explanation.groups)
+        return replace(explanation, groups=groups)
 
     async def replay(self, evaluation: Evaluation) -> Replay:
         """Repeat an evaluation's attempts and compare; raises NotFound or Conflict."""

@@ -59,9 +59,9 @@ def require_contents(access: Access, job: Job, *, names_part: bool = True) -> No
             )
 
 
-def require_override(access: Access, namespace: str, *, is_asked: bool) -> None:
+def require_override(access: Access, namespace: str, *, is_requested: bool) -> None:
     """Raises PermissionDenied when a caller without the right asks to override policies."""
-    if is_asked:
+    if is_requested:
         access.narrowed(SENTINEL_OVERRIDE).require(Scope(namespace=namespace))
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from yurt.access import Access, Capability, Scope, needs
 from yurt.server.log.log_writer import Committed
 from yurt.server.operations.job_rights import require_contents, require_override
-from yurt.server.requests import DispatchRequest, Kept, SubmitterRights
+from yurt.server.requests import DispatchRequest, RetainedFields, SubmitterRights
 from yurt.server.resources.jobs import Jobs
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
 from yurt.state.tables import JobKey
@@ -29,8 +29,8 @@ class JobOperations:
         self._access = access
 
     async def register(
-        self, job: Job, *, submission: JobSubmission | None, enforce_index: int | None, eval_priority: int, keep: Kept,
-        overrides_policies: bool = False,
+        self, job: Job, *, submission: JobSubmission | None, enforce_index: int | None, eval_priority: int,
+        keep: RetainedFields, overrides_policies: bool = False,
     ) -> JobRegistered:  # fmt: skip
         """Register a job and evaluate it; `keep` selects what stays from the running one.
 
@@ -38,7 +38,7 @@ class JobOperations:
         """
         self._require(job.namespace)
         require_contents(self._access, job)
-        require_override(self._access, job.namespace, is_asked=overrides_policies)
+        require_override(self._access, job.namespace, is_requested=overrides_policies)
         return await self._jobs.register(
             job, submission=submission, enforce_index=enforce_index, eval_priority=eval_priority, keep=keep,
             rights=self._rights,
@@ -47,7 +47,7 @@ class JobOperations:
     async def plan(self, job: Job, *, diff: bool, overrides_policies: bool = False) -> JobPlanned:
         """The plan for registering the job; changes nothing, so its volumes and plugins need no rights."""
         self._require(job.namespace)
-        require_override(self._access, job.namespace, is_asked=overrides_policies)
+        require_override(self._access, job.namespace, is_requested=overrides_policies)
         return await self._jobs.plan(job, diff=diff, rights=self._rights)
 
     async def validate(self, job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:

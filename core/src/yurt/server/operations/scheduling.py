@@ -11,7 +11,7 @@ from yurt.sdk.value import Duration
 from yurt.server.log.log_writer import LogWriter
 from yurt.server.resources.allocs import Allocs
 from yurt.server.resources.deployments import Deployments
-from yurt.server.results import AllocKept, AllocStopped, DeploymentChanged
+from yurt.server.results import AllocStopped, DeploymentChanged, IdleDeferral
 from yurt.structs.commands import DeleteEvaluations
 
 DELETE_BATCH: Final = 200
@@ -35,7 +35,7 @@ class AllocationOperations:
             raise NotFound("allocation not found")
         return await self._allocs.stop(alloc_id, no_shutdown_delay=no_shutdown_delay, reschedule=reschedule)
 
-    async def keep(self, alloc_id: str, duration: Duration) -> AllocKept:
+    async def keep(self, alloc_id: str, duration: Duration) -> IdleDeferral:
         """Put off the end of an idle allocation; raises NotFound also for one the caller may not see."""
         alloc = self._writer.state.allocs.get(alloc_id)
         if alloc is None or not self._access.allows(Scope(namespace=alloc.namespace)):

@@ -19,17 +19,17 @@ class HostVolumeOperations:
         self._volumes = volumes
         self._access = access
 
-    async def create(self, asked: HostVolume, *, overrides_policies: bool = False) -> tuple[HostVolume, int]:
+    async def create(self, requested: HostVolume, *, overrides_policies: bool = False) -> tuple[HostVolume, int]:
         """Create a volume on a node, or change the one with this id; returns the volume and its index."""
-        self._access.require(Scope(namespace=asked.namespace))
-        require_override(self._access, asked.namespace, is_asked=overrides_policies)
-        return await self._volumes.create(asked, reads_nodes=self._access.reads_nodes)
+        self._access.require(Scope(namespace=requested.namespace))
+        require_override(self._access, requested.namespace, is_requested=overrides_policies)
+        return await self._volumes.create(requested, reads_nodes=self._access.reads_nodes)
 
-    async def register(self, asked: HostVolume, *, overrides_policies: bool = False) -> tuple[HostVolume, int]:
+    async def register(self, requested: HostVolume, *, overrides_policies: bool = False) -> tuple[HostVolume, int]:
         """Register an existing folder of a node; returns the volume and its index."""
-        self._access.require(Scope(namespace=asked.namespace))
-        require_override(self._access, asked.namespace, is_asked=overrides_policies)
-        return await self._volumes.register(asked, reads_nodes=self._access.reads_nodes)
+        self._access.require(Scope(namespace=requested.namespace))
+        require_override(self._access, requested.namespace, is_requested=overrides_policies)
+        return await self._volumes.register(requested, reads_nodes=self._access.reads_nodes)
 
     async def delete(self, namespace: str, volume_id: str, *, force: bool) -> int:
         """Delete an unused volume of the namespace with its data; returns the index."""
@@ -51,12 +51,12 @@ class CsiVolumeOperations:
         self._volumes = volumes
         self._access = access
 
-    async def register(self, asked: tuple[CSIVolume, ...], *, overrides_policies: bool = False) -> int:
+    async def register(self, volumes: tuple[CSIVolume, ...], *, overrides_policies: bool = False) -> int:
         """Register or change volumes that exist at their storage providers; returns the index."""
-        for volume in asked:
+        for volume in volumes:
             self._access.require(Scope(namespace=volume.namespace))
-            require_override(self._access, volume.namespace, is_asked=overrides_policies)
-        return await self._volumes.register(asked)
+            require_override(self._access, volume.namespace, is_requested=overrides_policies)
+        return await self._volumes.register(volumes)
 
     async def deregister(self, namespace: str, volume_id: str, *, force: bool) -> int:
         """Deregister an unused volume, or by force any; its data stays at the storage provider."""

@@ -86,15 +86,15 @@ def queued_job(state: Snapshot, evaluation: Evaluation) -> tuple[Job, BatchQueue
 
 def entry_of(state: Snapshot, evaluation: Evaluation) -> QueueEntry | None:
     """The entry of an evaluation; None when it waits in no queue."""
-    found = queued_job(state, evaluation)
-    if found is None:
+    queued = queued_job(state, evaluation)
+    if queued is None:
         return None
-    job, queue = found
+    job, queue = queued
     demands = tuple(_demands(state, job, evaluation))
-    asked = NOTHING
+    total = NOTHING
     prices = queue.fair_share.prices if queue.fair_share is not None else {}
     for one in demands:
-        asked = asked.plus(priced(one.ask.least_amounts, prices), one.number)
+        total = total.plus(priced(one.ask.least_amounts, prices), one.number)
     since, limit = UnixNano(job.submit_time or evaluation.create_time), run_limit(job, queue)
     rules = turn_rules(queue)
     waiting = Waiting(
@@ -103,7 +103,7 @@ def entry_of(state: Snapshot, evaluation: Evaluation) -> QueueEntry | None:
         priority=job.priority,
         create_index=job.job_modify_index,
         since=since,
-        asked=asked,
+        asked=total,
         limit=limit,
         turn=turn_of(since, limit, cards_of(job), rules),
         boost_at=boost_time(since, rules),
@@ -158,7 +158,7 @@ def kinds_of(job: Job) -> tuple[Kind, ...]:
 
 def entries(state: Snapshot, pool: str) -> list[QueueEntry]:
     """All jobs that wait in a queue, each once, unordered."""
-    found: dict[JobKey, QueueEntry] = {}
+    by_key: dict[JobKey, QueueEntry] = {}
     for name in (status.EVAL_BLOCKED, status.EVAL_PENDING):
         for evaluation in state.evals.where("status", name):
             job = state.jobs.get((evaluation.namespace, evaluation.job_id))
@@ -166,8 +166,8 @@ def entries(state: Snapshot, pool: str) -> list[QueueEntry]:
                 continue
             entry = entry_of(state, evaluation)
             if entry is not None and entry.demands:
-                found[entry.waiting.key] = entry
-    return list(found.values())
+                by_key[entry.waiting.key] = entry
+    return list(by_key.values())
 
 
 def run_limit(job: Job, queue: BatchQueue) -> Duration:
@@ -181,10 +181,10 @@ def capacity_of(state: Snapshot, pool: str, queue: BatchQueue) -> Amounts:
     memo = state.columns.nodes.memo
     prices = () if queue.fair_share is None else tuple(sorted(queue.fair_share.prices.items()))
     key = ("capacity of a queue", pool, prices)
-    found: Amounts | None = memo.get(key)
-    if found is None:
-        found = memo[key] = _capacity(state, pool, queue)
-    return found
+    amounts: Amounts | None = memo.get(key)
+    if amounts is None:
+        amounts = memo[key] = _capacity(state, pool, queue)
+    return amounts
 
 
 def _capacity(state: Snapshot, pool: str, queue: BatchQueue) -> Amounts:

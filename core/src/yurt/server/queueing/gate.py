@@ -215,15 +215,15 @@ class QueueGate:
         """The evaluations that the broker gets now; every change of the state was followed."""
         self.is_dirty = False
         self._count_placed(state)
-        found: list[Evaluation] = []
+        waiting: list[Evaluation] = []
         for name in sorted(self._pools):
             decision = self._decide(state, name, now)
             self.promises[name] = decision.promises
             for key in decision.release:
                 evaluations = self._unready(key)
-                found.extend(evaluations.values())
+                waiting.extend(evaluations.values())
                 self._in_flight.update(dict.fromkeys(evaluations, self._entries[key]))
-        return found
+        return waiting
 
     def _count_placed(self, state: Snapshot) -> None:
         """Leave to the jobs in flight what they still wait for: the state has what was placed, counted once."""

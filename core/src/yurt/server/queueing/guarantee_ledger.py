@@ -59,17 +59,17 @@ class GuaranteeLedger:
 
     def is_open(self, quota: str) -> bool:
         """Whether any dimension of a quota's guarantee is not used up."""
-        found = self._open.get(quota)
-        if found is None:
+        has_free = self._open.get(quota)
+        if has_free is None:
             assert self.tree is not None and self.holdings is not None
-            found = self._open[quota] = any(
+            has_free = self._open[quota] = any(
                 amount_in(self.holdings.usage(quota, part.pool), dimension) < amount
                 for part in self.tree.shares[quota].guaranteed
                 for dimension, amount in part.amounts
             )
-            if found:
+            if has_free:
                 self._open_names.add(quota)
-        return found
+        return has_free
 
     def few_open(self, quotas: Mapping[str, object]) -> list[str] | None:
         """Those of the quotas of whose guarantee something is left; None when they are more than `FEW_OPEN`."""
@@ -79,12 +79,12 @@ class GuaranteeLedger:
 
     def lenders(self, pool: str) -> Iterable[str]:
         """Namespaces of which something runs in a pool and may be borrowed: more of them rather than fewer."""
-        found = self._lenders.get(pool)
-        if found is None:
+        names = self._lenders.get(pool)
+        if names is None:
             assert self.holdings is not None
             namespaces = self.holdings.namespaces()
-            found = self._lenders[pool] = {name for name in namespaces if self._lends(name, pool)}
-        return found
+            names = self._lenders[pool] = {name for name in namespaces if self._lends(name, pool)}
+        return names
 
     def _lends(self, namespace: str, pool: str) -> bool:
         """Whether it runs something there and its own quota, if that has a guarantee of its own, is beyond it."""

@@ -24,7 +24,7 @@ time."""
 STEPS_MAX: Final = 512
 """Jobs that one decision passes for them, most of which wait for borrowers that are protected. Those behind keep their
 place in the order of the queue, where they are tried as well."""
-KEPT_MAX: Final = 8
+UNREADY_MAX: Final = 8
 """The number of first jobs, tried by the scheduler, for which capacity may be reserved."""
 
 
@@ -56,7 +56,7 @@ class GuaranteedJobs:
             return
         for entry in jobs.in_flight:
             self._count(entry)
-        seen, looks, tried = set[JobKey](), 0, 0
+        seen, looks, tries = set[JobKey](), 0, 0
         for job in self._line.first(self._ledger):
             if job.key in seen or job.key not in waiting:
                 continue
@@ -65,9 +65,9 @@ class GuaranteedJobs:
             if looks >= LOOKS_MAX or len(seen) > STEPS_MAX:
                 self._is_cut = True
                 return
-            if not is_ready and tried >= KEPT_MAX:
+            if not is_ready and tries >= UNREADY_MAX:
                 continue
-            looks, tried = looks + 1, tried + (not is_ready)
+            looks, tries = looks + 1, tries + (not is_ready)
             if self._take(jobs.entries[job.key]):
                 yield job
 

@@ -57,7 +57,7 @@ def ordered(view: PoolView, line: JobQueue, now: int, in_flight: Sequence[QueueE
     """
     queue, flying = view.queue, [entry.waiting for entry in in_flight]
     if queue.dynamic_priority is not None:
-        usage = _with_asked(view.usage, ((job.tenant, job.asked) for job in flying))
+        usage = _with_in_flight(view.usage, ((job.tenant, job.asked) for job in flying))
         return [one.job for one in adjusted_order(queue.dynamic_priority, line, usage, now)]
     if queue.fair_share is None:
         return line.first_come()
@@ -68,17 +68,19 @@ def ordered(view: PoolView, line: JobQueue, now: int, in_flight: Sequence[QueueE
     first = boosted(
         line.next_boost(), BackfillRules(), now=now, part_in_use=dominant_share(in_use, view.capacity) / WHOLE
     )
-    asked = _with_asked({}, ((job.tenant[0], job.asked) for job in flying))
-    return with_boosted(first, fair_order(line, view.shares._replace(in_flight=asked)))
+    flying_amounts = _with_in_flight({}, ((job.tenant[0], job.asked) for job in flying))
+    return with_boosted(first, fair_order(line, view.shares._replace(in_flight=flying_amounts)))
 
 
-def _with_asked(held: Mapping[_Tenant, Amounts], asked: Iterable[tuple[_Tenant, Amounts]]) -> Mapping[_Tenant, Amounts]:
+def _with_in_flight(
+    usage: Mapping[_Tenant, Amounts], added: Iterable[tuple[_Tenant, Amounts]]
+) -> Mapping[_Tenant, Amounts]:
     """What tenants hold with what jobs in flight ask for."""
-    found: dict[_Tenant, Amounts] = {}
-    for tenant, amounts in asked:
+    total: dict[_Tenant, Amounts] = {}
+    for tenant, amounts in added:
         if amounts != NOTHING:
-            found[tenant] = (found.get(tenant) or held.get(tenant, NOTHING)).plus(amounts)
-    return {**held, **found} if held else found
+            total[tenant] = (total.get(tenant) or usage.get(tenant, NOTHING)).plus(amounts)
+    return {**usage, **total} if usage else total
 
 
 def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, guaranteed: GuaranteedJobs, *, now: int) -> QueueDecision:
@@ -95,14 +97,14 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, guaranteed: Guarant
     walk = _QueueWalk(view, line, jobs, guaranteed, free_capacity)
     if not walk.may_start():
         return QueueDecision((), ())
-    kept = Reservations(view, now, running)
+    reservations = Reservations(view, now, running)
     release: list[JobKey] = []
     passed = 0
     for job in walk.jobs(now):
         entry = entries[job.key]
         fits = free_capacity.has_capacity(entry.demands)
-        if fits and job.key in ready and kept.permits(entry):
-            kept.note_release(ReleasedJob(entry, tuple(free_capacity.plan(entry.demands))))
+        if fits and job.key in ready and reservations.permits(entry):
+            reservations.note_release(ReleasedJob(entry, tuple(free_capacity.plan(entry.demands))))
             release.append(job.key)
             if len(release) + len(in_flight) >= WINDOW:
                 break
@@ -124,10 +126,10 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, guaranteed: Guarant
             # Set aside: it fits and yet no node takes it (constraints, quota). It waits for other changes.
             continue
         passed += 1
-        kept.add(entry)
+        reservations.add(entry)
         if passed > view.queue.backfill_depth or not view.queue.reservations:
             break
-    return QueueDecision(tuple(release), tuple(kept.promises))
+    return QueueDecision(tuple(release), tuple(reservations.promises))
 
 
 class _QueueWalk:
@@ -193,8 +195,8 @@ class Preempting:
         if self._least is None or priority < self._least:
             return False
         shape = tuple((one.ask.signature, one.number, one.least) for one in entry.demands)
-        found: bool = self._view.remembered(("preempting", shape, priority), lambda: self._frees(entry, priority))
-        return found
+        answer: bool = self._view.remembered(("preempting", shape, priority), lambda: self._frees(entry, priority))
+        return answer
 
     def _frees(self, entry: QueueEntry, priority: int) -> bool:
         victims = [

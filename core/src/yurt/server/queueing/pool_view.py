@@ -214,13 +214,13 @@ class PoolView:
 
     def expected_ends(self, now: int, most: int) -> list[tuple[int, Allocation]]:
         """As `ends`, with the expected ends of allocations without a limit."""
-        found = self._runs.ends[:most]
+        ends = self._runs.ends[:most]
         for alloc_id in self._runs.unlimited:
             alloc = self._runs.by_id[alloc_id].alloc
             assert alloc.job is not None
             whole = self.expected_run_time(alloc.job, elapsed=max(0, now - alloc.create_time))
-            found.append((alloc.create_time + whole, alloc_id))
-        return [(end, self._runs.by_id[alloc_id].alloc) for end, alloc_id in sorted(found)[:most]]
+            ends.append((alloc.create_time + whole, alloc_id))
+        return [(end, self._runs.by_id[alloc_id].alloc) for end, alloc_id in sorted(ends)[:most]]
 
     def expected_run_time(self, job: Job, *, elapsed: int = 0) -> int:
         """The run time that a job without a limit probably does not exceed."""
@@ -229,8 +229,8 @@ class PoolView:
     @property
     def lowest_priority(self) -> int | None:
         """The lowest priority of what runs and may be preempted; None when nothing does."""
-        found: int | None = self.remembered("lowest priority", self._lowest_priority)
-        return found
+        lowest: int | None = self.remembered("lowest priority", self._lowest_priority)
+        return lowest
 
     def _lowest_priority(self) -> int | None:
         jobs = [run.alloc.job for run in self._runs.by_id.values() if not is_server_terminal(run.alloc)]
@@ -316,21 +316,21 @@ class _DelaysOfUsage:
         is_all = self._basis != (tick, capacity, weights)
         self._basis = (tick, capacity, weights)
         delays = Delays(capacity.times(lifetime(fair.half_life)), fair.usage_delay)
-        found: dict[Path, int] = {}
+        by_path: dict[Path, int] = {}
         for account in list(self._rows) if is_all else sorted(self._changed):
             rows = self._rows[account].items()
             amounts = {path: Amounts(*used(usage_of_row(row), tick, row.half_life)) for path, row in rows}
-            found |= delays_of(amounts, delays, weights)
+            by_path |= delays_of(amounts, delays, weights)
         self._changed.clear()
-        return found
+        return by_path
 
 
 def _sum_up(sums: dict[Any, Amounts], key: Hashable, amounts: Amounts, sign: int) -> None:
-    left = sums.get(key, NOTHING).plus(amounts, sign)
-    if left == NOTHING:
+    remaining = sums.get(key, NOTHING).plus(amounts, sign)
+    if remaining == NOTHING:
         sums.pop(key, None)
     else:
-        sums[key] = left
+        sums[key] = remaining
 
 
 def _has_run(alloc: Allocation) -> bool:

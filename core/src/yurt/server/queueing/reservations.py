@@ -143,7 +143,7 @@ class Reservations:
         self.promises: list[Promise] = []
         self._view, self._now = view, now
         self._released = list(released)
-        self._kept: list[_Reservation] = []
+        self._reservations: list[_Reservation] = []
         self._counted = 0
         """The number of released jobs that the last plan counts with."""
         self._is_closed = False
@@ -157,11 +157,11 @@ class Reservations:
         if self._is_closed:
             return False
         end = self._now + entry.waiting.limit if entry.waiting.limit else 0
-        late = [kept for kept in self._kept if not end or end > kept.start]
-        if not all(kept.fits_on_each(entry.demands) for kept in late):
+        late = [reservation for reservation in self._reservations if not end or end > reservation.start]
+        if not all(reservation.fits_on_each(entry.demands) for reservation in late):
             return False
-        for kept in late:
-            kept.use(entry.demands)
+        for reservation in late:
+            reservation.use(entry.demands)
         return True
 
     def add(self, entry: QueueEntry) -> None:
@@ -177,8 +177,8 @@ class Reservations:
         is_sure = bool(plan.planned) and plan.is_sure
         self.promises.append(Promise(entry.waiting.key, start, is_sure))
         if plan.planned:
-            self._kept.append(_Reservation(entry, plan, start))
-        elif self._kept and self._view.has_more_ends(RELEASES_MAX):
+            self._reservations.append(_Reservation(entry, plan, start))
+        elif self._reservations and self._view.has_more_ends(RELEASES_MAX):
             # Ends beyond those looked at may free enough: it goes without a reservation until it comes first.
             return
         fair = self._view.queue.fair_share
@@ -195,8 +195,8 @@ class Reservations:
         plans: list[_Plan] = self._view.remembered("reserved", list)
         number = len(self.promises)
         ends: tuple[int, ...] = ()
-        if self._kept:
-            last = self._kept[-1]
+        if self._reservations:
+            last = self._reservations[-1]
             ends = tuple(self._end(last.entry, last.start, is_sure=is_sure) for is_sure in (True, False))
         cause = (ends, *((one.ask.signature, one.number, one.least) for one in entry.demands))
         if number >= len(plans) or plans[number].cause != cause:
@@ -205,7 +205,7 @@ class Reservations:
 
     def _made_plan(self, entry: QueueEntry, cause: Hashable) -> _Plan:
         """The plan of the next reserved job: by limits, else by run times of the past."""
-        is_sure = not self._kept or self._kept[-1].plan.is_sure
+        is_sure = not self._reservations or self._reservations[-1].plan.is_sure
         timeline = self._next_timeline(is_sure=is_sure)
         planned = timeline.plan(entry.demands)
         if not planned and is_sure and self._has_unlimited():
@@ -217,9 +217,9 @@ class Reservations:
 
     def _next_timeline(self, *, is_sure: bool) -> _Timeline:
         """A timeline at the start of the last reservation, with what was released since it was planned."""
-        if not self._kept:
+        if not self._reservations:
             return self._made_timeline(is_sure=is_sure)
-        last = self._kept[-1]
+        last = self._reservations[-1]
         timeline = last.plan.timeline.copy()
         timeline.give_back(last.plan.planned, self._end(last.entry, last.start, is_sure=is_sure))
         for job in self._released[self._counted :]:
@@ -234,9 +234,11 @@ class Reservations:
         timeline = _Timeline(view.free_capacity(), ends)
         for job in self._released:
             self._run(timeline, job, is_sure=is_sure)
-        for kept in self._kept:
-            timeline.move_to(kept.plan.timeline.position)
-            timeline.take(kept.plan.planned, end=self._end(kept.entry, kept.start, is_sure=is_sure))
+        for reservation in self._reservations:
+            timeline.move_to(reservation.plan.timeline.position)
+            timeline.take(
+                reservation.plan.planned, end=self._end(reservation.entry, reservation.start, is_sure=is_sure)
+            )
         return timeline
 
     def _run(self, timeline: _Timeline, job: ReleasedJob, *, is_sure: bool) -> None:
@@ -252,5 +254,5 @@ class Reservations:
         return start + limit if limit else 0
 
     def _has_unlimited(self) -> bool:
-        entries = [*(job.entry for job in self._released), *(kept.entry for kept in self._kept)]
+        entries = [*(job.entry for job in self._released), *(reservation.entry for reservation in self._reservations)]
         return self._view.has_unlimited or not all(entry.waiting.limit for entry in entries)

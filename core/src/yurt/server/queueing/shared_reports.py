@@ -75,16 +75,16 @@ class QueueReports:
         key, indexes = (pool, region), tuple(state.table(name).index for name in SOURCES)
         while True:
             now = self._env.now()
-            found = self._shared.get(key)
-            if found is None or not found.holds(indexes, now):
+            shared = self._shared.get(key)
+            if shared is None or not shared.holds(indexes, now):
                 return await self._computed(key, _Shared(indexes, now), state)
-            await found.done.wait()
-            if found.report is not None:
-                return found.report
+            await shared.done.wait()
+            if shared.report is not None:
+                return shared.report
             # The request that computed it was cancelled or failed: this one tries itself.
 
     async def _computed(self, key: ReportKey, shared: _Shared, state: Snapshot) -> QueueReport:
-        self._make_room(shared.at)
+        self._evict(shared.at)
         self._shared[key] = shared
         try:
             await self._env.in_thread(state.columns_maker())
@@ -96,11 +96,11 @@ class QueueReports:
                 del self._shared[key]
             shared.done.set()
 
-    def _make_room(self, now: int) -> None:
+    def _evict(self, now: int) -> None:
         """Drop what is too old to be shared, and the oldest beyond the limit."""
-        kept = [(key, each) for key, each in self._shared.items() if each.holds(each.indexes, now)]
-        kept.sort(key=lambda item: item[1].at)
-        self._shared = dict(kept[-(REPORTS_MAX - 1) :])
+        current = [(key, each) for key, each in self._shared.items() if each.holds(each.indexes, now)]
+        current.sort(key=lambda item: item[1].at)
+        self._shared = dict(current[-(REPORTS_MAX - 1) :])
 
 
 def _places(state: Snapshot, key: ReportKey, at: int) -> tuple[Place, ...]:

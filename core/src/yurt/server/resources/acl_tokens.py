@@ -165,16 +165,16 @@ class AclTokens:
 
 def _linked(state: Snapshot, links: tuple[ACLTokenRoleLink, ...]) -> tuple[ACLTokenRoleLink, ...]:
     """The roles by id; others are looked up by name. `apply` checks that they exist."""
-    found = []
+    resolved = []
     for link in links:
         if link.id or not link.name:
-            found.append(link)
+            resolved.append(link)
             continue
         role = next(iter(state.acl_roles.where("name", link.name)), None)
         if role is None:
             raise Invalid(f"cannot find role {link.name}")
-        found.append(ACLTokenRoleLink(id=role.id, name=role.name))
-    return tuple(found)
+        resolved.append(ACLTokenRoleLink(id=role.id, name=role.name))
+    return tuple(resolved)
 
 
 def _reset_index(data_dir: str) -> int | None:

@@ -19,7 +19,7 @@ from yurt.sdk.schema import Schema, check_config
 from yurt.sdk.services import DEFAULT_PROVIDER, NOMAD
 from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
-from yurt.server.requests import Kept
+from yurt.server.requests import RetainedFields
 from yurt.state import Snapshot
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.predicates import is_match, total_count_problem
@@ -95,8 +95,8 @@ def _of_bounded(state: Snapshot, job: Job, config: ServerConfig, doubts: Iterabl
     namespace = state.namespaces.get(job.namespace)
     advice = [*warnings, *doubts, *unregistered_services(services, offered)]
     for place, group, task in _tasks(job):
-        found, unknown = driver_problems(state, task, group)
-        problems.extend(f"{place} validation failed: {text}" for text in found)
+        texts, unknown = driver_problems(state, task, group)
+        problems.extend(f"{place} validation failed: {text}" for text in texts)
         advice.extend(f"{place}: {text}" for text in unknown)
         if namespace is not None:
             advice.extend(f"{place}: {text}" for text in unknown_claims(task, namespace))
@@ -139,15 +139,15 @@ def unregistered_services(services: PlacedServices, offered: frozenset[str]) -> 
 
 def services_of(job: Job) -> PlacedServices:
     """The services of the job's groups and tasks."""
-    found: list[tuple[str, Service]] = []
+    services: list[tuple[str, Service]] = []
     for group in job.task_groups:
         place = f'Group "{group.name}"'
         for service in group.services:
-            found.append((place, service))
+            services.append((place, service))
         for task in group.tasks:
             for service in task.services:
-                found.append((f'{place} has warnings: Task "{task.name}"', service))
-    return found
+                services.append((f'{place} has warnings: Task "{task.name}"', service))
+    return services
 
 
 def _empty_datacenters(state: Snapshot, job: Job, reads_nodes: bool) -> Iterator[str]:
@@ -176,16 +176,16 @@ def driver_problems(state: Snapshot, task: Task, group: TaskGroup) -> tuple[tupl
     """(errors, warnings) of a task's driver options; valid if any known version of the driver accepts them."""
     if not task.driver:
         return (), ()  # the rules of tasks say that it is missing
-    known = tuple(state.schemas.values())
-    stored = [row for row in known if row.driver == task.driver]
+    schemas_known = tuple(state.schemas.values())
+    stored = [row for row in schemas_known if row.driver == task.driver]
     if not stored:
         near = _misspelt_driver(state, task.driver)
         if near:
             return (f'unknown driver "{task.driver[:64]}": no node has it (did you mean "{near}"?)',), ()
         return (), (f'no node has shown which options driver "{task.driver[:64]}" takes, so they are not checked',)
     schemas = [msgspec.convert(row.schema, Schema) for row in stored]
-    found = [check_config(schema, task.config or {}) for schema in schemas]
-    least = () if any(not problems for problems in found) else tuple(str(each) for each in min(found, key=len))
+    results = [check_config(schema, task.config or {}) for schema in schemas]
+    least = () if any(not problems for problems in results) else tuple(str(each) for each in min(results, key=len))
     from yurt.rules.references import label_problems
 
     labels = label_problems((task.config or {}).get("ports"), group, task) if all(map(_names_ports, schemas)) else ()
@@ -202,8 +202,8 @@ def _misspelt_driver(state: Snapshot, name: str) -> str | None:
         return None
     from yurt.rules.likeness import nearest
 
-    known = {row.driver for row in state.schemas.values()}.union(*(node.drivers for node in nodes))
-    near = nearest(name, sorted(known), cutoff=ALIKE)
+    drivers = {row.driver for row in state.schemas.values()}.union(*(node.drivers for node in nodes))
+    near = nearest(name, sorted(drivers), cutoff=ALIKE)
     return near if near and not name.startswith(near) else None
 
 
@@ -214,7 +214,7 @@ def _names_ports(schema: Schema) -> bool:
     }
 
 
-def inherited(job: Job, stored: Job | None, keep: Kept) -> Job:
+def inherited(job: Job, stored: Job | None, keep: RetainedFields) -> Job:
     """The job with what it inherits from the stored one: its parent, and the counts and resources to keep.
 
     Raises Invalid for a payload that is not the known one's.
@@ -272,13 +272,13 @@ def with_resources_of(job: Job, stored: Job) -> Job:
     """The job with the present resources of the stored one's tasks, matched by group and task name."""
     resources = {(group.name, task.name): task.resources for group in stored.task_groups for task in group.tasks}
 
-    def kept(group: TaskGroup) -> TaskGroup:
+    def with_stored(group: TaskGroup) -> TaskGroup:
         tasks = (
             replace(task, resources=resources.get((group.name, task.name), task.resources)) for task in group.tasks
         )
         return replace(group, tasks=tuple(tasks))
 
-    return replace(job, task_groups=tuple(kept(group) for group in job.task_groups))
+    return replace(job, task_groups=tuple(with_stored(group) for group in job.task_groups))
 
 
 def _tasks(job: Job) -> Iterator[tuple[str, TaskGroup, Task]]:

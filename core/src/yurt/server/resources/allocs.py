@@ -7,7 +7,7 @@ from yurt.fsm.eval_triggers import evaluation_of
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import Duration, replace
 from yurt.server.log.replica import Replica
-from yurt.server.results import AllocKept, AllocStopped
+from yurt.server.results import AllocStopped, IdleDeferral
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import DesiredTransition, IdleState
@@ -48,10 +48,10 @@ class Allocs:
         committed = await self._replica.decide(decision)
         return AllocStopped(eval_id=eval_id, index=committed.index)
 
-    async def keep(self, alloc_id: str, duration: Duration) -> AllocKept:
+    async def keep(self, alloc_id: str, duration: Duration) -> IdleDeferral:
         """Put off the end of an idle allocation; whether that is possible is decided in the log."""
         now = self._replica.env.now()
         committed = await self._replica.propose(KeepAlloc(alloc_id=alloc_id, duration=duration, now=now))
         alloc = committed.state.allocs.get(alloc_id)
         idle = alloc.idle if alloc is not None and alloc.idle is not None else IdleState()
-        return AllocKept(kept_until=idle.kept_until, keeps=idle.keeps, index=committed.index)
+        return IdleDeferral(kept_until=idle.kept_until, keeps=idle.keeps, index=committed.index)

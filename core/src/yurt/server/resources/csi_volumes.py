@@ -28,15 +28,15 @@ class CsiVolumes:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 
-    async def register(self, asked: tuple[CSIVolume, ...]) -> int:
+    async def register(self, volumes: tuple[CSIVolume, ...]) -> int:
         """Register or change volumes that exist at their storage providers; returns the index."""
-        if not asked:
+        if not volumes:
             raise Invalid("missing volume definition")
-        if len(asked) > VOLUMES_MAX:
+        if len(volumes) > VOLUMES_MAX:
             raise Invalid(f"at most {VOLUMES_MAX} volumes may be registered at once")
-        for volume in asked:
+        for volume in volumes:
             check(volume)
-        command = UpsertVolumes(volumes=asked, now=self._replica.env.now(), needs_plugins=True)
+        command = UpsertVolumes(volumes=volumes, now=self._replica.env.now(), needs_plugins=True)
         return (await self._replica.propose(command)).index
 
     async def deregister(self, namespace: str, volume_id: str, *, force: bool = False) -> int:

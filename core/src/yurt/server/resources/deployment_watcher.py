@@ -44,7 +44,7 @@ class DeploymentWatcher:
         self._env = env
         self._writer = writer
         self._seen: dict[str, SeenDeployment] = {}
-        self._touched: set[str] = set()
+        self._pending: set[str] = set()
         self._deadlines: dict[str, UnixNano] = {}
         self._heap: list[tuple[UnixNano, str]] = []
         self._changed = asyncio.Event()
@@ -54,7 +54,7 @@ class DeploymentWatcher:
         for deployment in state.deployments.values():
             if is_deployment_active(deployment):
                 self._seen[deployment.id] = SeenDeployment()
-                self._touched.add(deployment.id)
+                self._pending.add(deployment.id)
                 self._set_deadline(deployment)
         self._changed.set()
 
@@ -64,9 +64,9 @@ class DeploymentWatcher:
             if change.table == "deployments":
                 self._observe_deployment(change.before, change.after)
             elif change.table == "allocs" and _has_other_health(change.before, change.after):
-                self._touched.add(change.after.deployment_id)
-        self._touched &= self._seen.keys()
-        if self._touched:
+                self._pending.add(change.after.deployment_id)
+        self._pending &= self._seen.keys()
+        if self._pending:
             self._changed.set()
 
     def _observe_deployment(self, before: Deployment | None, after: Deployment | None) -> None:
@@ -76,18 +76,18 @@ class DeploymentWatcher:
         self._seen.setdefault(after.id, health_of(after))
         self._set_deadline(after)
         if before is not None and not is_only_placed(before, after):
-            self._touched.add(after.id)
+            self._pending.add(after.id)
 
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
             self._changed.clear()
-            touched, self._touched = self._touched, set()
-            for deployment_id in sorted(touched):
+            pending, self._pending = self._pending, set()
+            for deployment_id in sorted(pending):
                 await self._look(deployment_id)
-            if self._touched:
+            if self._pending:
                 self._changed.set()
-            if any(self._size(deployment_id) > SMALL for deployment_id in touched):
+            if any(self._size(deployment_id) > SMALL for deployment_id in pending):
                 await self._env.sleep(GATHER_S)
             await wait_for(self._env, self._changed, self._until_deadline())
 
@@ -101,7 +101,7 @@ class DeploymentWatcher:
         try:
             await self._writer.propose(command)
         except Stale:
-            self._touched.add(deployment_id)
+            self._pending.add(deployment_id)
             return
         except (NotFound, Conflict) as refused:
             if refused.reason is Reason.UPGRADE_UNFINISHED:
@@ -109,12 +109,12 @@ class DeploymentWatcher:
                 self._look_later(deployment_id)
             return
         except Exception:
-            self._touched.add(deployment_id)
+            self._pending.add(deployment_id)
             raise
         if deployment_id in self._seen:
             self._seen[deployment_id] = health_of(deployment)
         if isinstance(command, SetDesiredTransitions):
-            self._touched.add(deployment_id)
+            self._pending.add(deployment_id)
 
     async def _decided(self, deployment: Deployment, seen: SeenDeployment) -> AnyCommand | None:
         """The command for a deployment; a large one is decided in a thread.
@@ -160,8 +160,8 @@ class DeploymentWatcher:
             entry = heapq.heappop(self._heap)
             if not self._is_stale(entry):
                 del self._deadlines[entry[1]]
-                self._touched.add(entry[1])
-        if self._touched:
+                self._pending.add(entry[1])
+        if self._pending:
             return 0.0
         return (self._heap[0][0] - now) / 1e9 if self._heap else None
 

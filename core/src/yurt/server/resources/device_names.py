@@ -37,9 +37,9 @@ def device_doubts(state: Snapshot, job: Job, *, reads_nodes: bool) -> Iterator[s
 
     Only callers who may read nodes learn what these have. Of alternatives one that a node has is enough.
     """
-    found = _doubts(state, job, reads_nodes)
-    yield from islice(found, DOUBTS_MAX)
-    if next(found, None) is not None:
+    doubts = _doubts(state, job, reads_nodes)
+    yield from islice(doubts, DOUBTS_MAX)
+    if next(doubts, None) is not None:
         yield f"more devices are on no node; the first {DOUBTS_MAX} are named"
 
 
@@ -62,31 +62,31 @@ def _requests(group: TaskGroup) -> Iterator[tuple[str, RequestedDevice]]:
 def _doubt(kinds: Mapping[str, _Kind], name: str, share: str, reads_nodes: bool) -> str:
     """Why no node has such a device; "" where one has."""
     # Escaped, since a name may hold what a terminal obeys; in the quotes by which the command line finds its place.
-    told = f"device {json.dumps(name[:NAME_SHOWN])}"
+    subject = f"device {json.dumps(name[:NAME_SHOWN])}"
     offered = [kind.modes for kind in kinds.values() if is_named(kind.example, name)]
     if not offered:
-        return f"{told} is on no node{_instead('nodes have', sorted(kinds)) if reads_nodes else ''}"
+        return f"{subject} is on no node{_instead('nodes have', sorted(kinds)) if reads_nodes else ''}"
     modes = frozenset[str]().union(*offered)
     if share not in MODES or share in modes:
         return ""
     instead = _instead("nodes share it by", sorted(modes)) if modes else "; nodes give it only as a whole"
-    return f"{told} is shared by {share} on no node{instead if reads_nodes else ''}"
+    return f"{subject} is shared by {share} on no node{instead if reads_nodes else ''}"
 
 
 def _kinds(state: Snapshot) -> Mapping[str, _Kind]:
     """The kinds of devices by `vendor/type/name`; read once for a state of the nodes."""
     memo, key = state.columns.nodes.memo, "kinds of devices"
-    found: dict[str, _Kind] | None = memo.get(key)
-    if found is None:
-        found = {}
+    by_name: dict[str, _Kind] | None = memo.get(key)
+    if by_name is None:
+        by_name = {}
         for device in (device for node in state.nodes.values() for device in node.node_resources.devices):
             name = f"{device.vendor}/{device.type}/{device.name}"
-            known = found.get(name)
-            if known is None or known.modes != MODES:
+            kind = by_name.get(name)
+            if kind is None or kind.modes != MODES:
                 modes = MODES & _modes(device)
-                found[name] = _Kind(device, modes if known is None else modes | known.modes)
-        memo[key] = found
-    return found
+                by_name[name] = _Kind(device, modes if kind is None else modes | kind.modes)
+        memo[key] = by_name
+    return by_name
 
 
 def _modes(device: NodeDeviceResource) -> frozenset[str]:

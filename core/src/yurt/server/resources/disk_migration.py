@@ -51,8 +51,8 @@ class DiskMigration:
             seen = alloc.modify_index
 
             def changed_at(state: Snapshot) -> int:
-                found = state.allocs.get(alloc_id)
-                return found.modify_index if found is not None else state.index + 1
+                row = state.allocs.get(alloc_id)
+                return row.modify_index if row is not None else state.index + 1
 
             keys = [("allocs", "node", alloc.node_id)]
             await self._replica.wait_past(keys, changed_at, min_index=seen, timeout_s=WAIT_STEP_S)

@@ -57,7 +57,7 @@ class _GangView(NamedTuple):
     """Which member of it is lost."""
     is_running: bool
     """A member of it is live."""
-    found: Sequence[Allocation]
+    candidates: Sequence[Allocation]
     """The candidates for the next generation."""
     needed: int
     is_elastic: bool
@@ -102,7 +102,7 @@ class _GangCalls:
         for member in view.roster.members:
             if self.waiting.get(member.alloc_id, -1) >= view.roster.generation:
                 return f"{member.name} starts again"
-        joining = (each for each in view.found if each.id in self.waiting and each.id not in view.members)
+        joining = (each for each in view.candidates if each.id in self.waiting and each.id not in view.members)
         name = next((alloc.name for alloc in joining), "") if view.is_elastic else ""
         return f"{name} joins" if name else ""
 
@@ -197,8 +197,8 @@ class GangRendezvous:
             return GangAnswer(status=FORMED, roster=roster)
         return GangAnswer(
             status=WAITING,
-            missing=tuple(alloc.name for alloc in view.found if alloc.id not in gang.waiting),
-            unplaced=max(0, view.needed - len(view.found)),
+            missing=tuple(alloc.name for alloc in view.candidates if alloc.id not in gang.waiting),
+            unplaced=max(0, view.needed - len(view.candidates)),
             generation=query.generation,
             is_busy=view.is_running and not end,
         )
@@ -213,9 +213,9 @@ class GangRendezvous:
     async def _form(self, key: GangKey, gang: _GangCalls) -> bool:
         """Begin the next generation if all of its members wait; whether that was tried."""
         view = self._view(key, gang)
-        if gang.is_forming or len(view.found) < max(1, view.needed):
+        if gang.is_forming or len(view.candidates) < max(1, view.needed):
             return False
-        if any(alloc.id not in gang.waiting for alloc in view.found):
+        if any(alloc.id not in gang.waiting for alloc in view.candidates):
             return False
         namespace, job_id, group = key
         command = FormGang(
@@ -223,7 +223,7 @@ class GangRendezvous:
             job_id=job_id,
             group=group,
             after=view.roster.generation if view.roster is not None else 0,
-            members=tuple(alloc.id for alloc in view.found),
+            members=tuple(alloc.id for alloc in view.candidates),
         )
         gang.is_forming = True
         try:
@@ -237,21 +237,21 @@ class GangRendezvous:
 
 def _look(state: Snapshot, key: GangKey) -> _GangView:
     roster, find = state.gang_rosters.get(key), state.allocs.get
-    found = candidates(state.allocs_of_job(*key[:2]), key[2])
+    candidate_allocs = candidates(state.allocs_of_job(*key[:2]), key[2])
     job = state.jobs.get(key[:2])
     group = job.group(key[2]) if job is not None else None
-    gang = gang_of(found[0]) if found else None
+    gang = gang_of(candidate_allocs[0]) if candidate_allocs else None
     members = [find(member.alloc_id) for member in roster.members] if roster is not None else []
     needed = 1
     if gang is not None and group is not None:
-        needed = size_needed(gang, group.count, roster, find, candidate_allocs=found)
+        needed = size_needed(gang, group.count, roster, find, candidate_allocs=candidate_allocs)
     return _GangView(
         state_index=state.index,
         roster=roster,
         members=frozenset(alloc.id for alloc in members if alloc is not None),
         loss=loss(roster, find) if roster is not None else "",
         is_running=any(alloc is not None and is_live(alloc) for alloc in members),
-        found=found,
+        candidates=candidate_allocs,
         needed=needed,
         is_elastic=gang is not None and gang.elastic,
     )

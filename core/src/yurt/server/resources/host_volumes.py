@@ -40,46 +40,46 @@ class HostVolumes:
         self._region = region
         self._find_node = find_node
 
-    async def create(self, asked: HostVolume, *, reads_nodes: bool = False) -> tuple[HostVolume, int]:
+    async def create(self, requested: HostVolume, *, reads_nodes: bool = False) -> tuple[HostVolume, int]:
         """Create a volume on a node, or change the one with this id; returns the volume and its index.
 
         `reads_nodes`: errors name the node by its name, too.
         """
-        check(asked)
-        if not asked.plugin_id:
+        check(requested)
+        if not requested.plugin_id:
             raise Invalid('missing plugin_id: name a plugin of the node, such as "mkdir"')
-        if asked.host_path:
+        if requested.host_path:
             raise Invalid("host_path is for `volume register`; the plugin chooses the path of a volume that it makes")
-        return await self._place(asked, is_registered=False, reads_nodes=reads_nodes)
+        return await self._place(requested, is_registered=False, reads_nodes=reads_nodes)
 
-    async def register(self, asked: HostVolume, *, reads_nodes: bool = False) -> tuple[HostVolume, int]:
+    async def register(self, requested: HostVolume, *, reads_nodes: bool = False) -> tuple[HostVolume, int]:
         """Register an existing folder of a node; returns the volume and its index. `reads_nodes` as in `create`."""
-        check(asked)
-        if not asked.node_id:
+        check(requested)
+        if not requested.node_id:
             raise Invalid("missing node_id: name the node that has the folder")
-        if not asked.host_path.startswith("/"):
+        if not requested.host_path.startswith("/"):
             raise Invalid("missing host_path: name the folder by its full path")
-        return await self._place(asked, is_registered=True, reads_nodes=reads_nodes)
+        return await self._place(requested, is_registered=True, reads_nodes=reads_nodes)
 
-    async def _place(self, asked: HostVolume, *, is_registered: bool, reads_nodes: bool) -> tuple[HostVolume, int]:
+    async def _place(self, requested: HostVolume, *, is_registered: bool, reads_nodes: bool) -> tuple[HostVolume, int]:
         state = self._replica.state
-        existing = self._known(state, asked) if asked.id else None
-        node_id = existing.node_id if existing is not None else asked.node_id
+        existing = self._existing(state, requested) if requested.id else None
+        node_id = existing.node_id if existing is not None else requested.node_id
         if not node_id:
-            node = self._least_used(state, asked, needs_plugin=not is_registered)
+            node = self._least_used(state, requested, needs_plugin=not is_registered)
         else:
             node = self._node(state, node_id)
-            reason = "" if existing is not None else unfit(state, node, asked, needs_plugin=not is_registered)
+            reason = "" if existing is not None else unfit(state, node, requested, needs_plugin=not is_registered)
             if reason:
                 named = f"{node.name} ({node.id[:8]})" if reads_nodes else node.id[:8]
                 raise Invalid(f"node {named} cannot have the volume: {reason}")
         volume = replace(
-            asked,
-            id=asked.id or self._replica.env.uuid(),
+            requested,
+            id=requested.id or self._replica.env.uuid(),
             node_id=node.id,
             node_pool=node.node_pool,
-            host_path=asked.host_path if existing is None else existing.host_path,
-            capacity_bytes=_capacity(asked, existing, is_registered=is_registered),
+            host_path=requested.host_path if existing is None else existing.host_path,
+            capacity_bytes=_capacity(requested, existing, is_registered=is_registered),
             state=modes.PENDING if existing is None else existing.state,
         )
         most, size = volume.requested_capacity_max_bytes, volume.capacity_bytes
@@ -127,10 +127,10 @@ class HostVolumes:
 
         return await self._replica.decide(decision)
 
-    def _known(self, state: Snapshot, asked: HostVolume) -> HostVolume:
-        existing = self.find(state, asked.namespace, asked.id)
+    def _existing(self, state: Snapshot, requested: HostVolume) -> HostVolume:
+        existing = self.find(state, requested.namespace, requested.id)
         for field in ("name", "plugin_id", "node_id", "node_pool", "host_path"):
-            value = getattr(asked, field)
+            value = getattr(requested, field)
             if value and value != getattr(existing, field):
                 raise Invalid(f"{field} of host volume {existing.id} cannot be changed; delete it and make another")
         return existing
@@ -144,12 +144,12 @@ class HostVolumes:
         return node
 
     @staticmethod
-    def _least_used(state: Snapshot, asked: HostVolume, *, needs_plugin: bool) -> Node:
+    def _least_used(state: Snapshot, requested: HostVolume, *, needs_plugin: bool) -> Node:
         """The feasible node with the fewest volumes; raises Conflict."""
         reasons: Counter[str] = Counter()
         fit: list[Node] = []
         for node in state.nodes.values():
-            reason = unfit(state, node, asked, needs_plugin=needs_plugin)
+            reason = unfit(state, node, requested, needs_plugin=needs_plugin)
             reasons[reason] += 1
             if not reason:
                 fit.append(node)
@@ -161,7 +161,7 @@ class HostVolumes:
             raise Conflict(f"no node can have the volume ({counts})")
 
         def rank(node: Node) -> tuple[bool, int, str]:
-            return asked.name in node.host_volumes, state.host_volumes.count_where("node", node.id), node.id
+            return requested.name in node.host_volumes, state.host_volumes.count_where("node", node.id), node.id
 
         return min(fit, key=rank)
 
@@ -260,8 +260,8 @@ def check(volume: HostVolume) -> None:
         raise Invalid("; ".join(problems))
 
 
-def _capacity(asked: HostVolume, existing: HostVolume | None, *, is_registered: bool) -> int:
+def _capacity(requested: HostVolume, existing: HostVolume | None, *, is_registered: bool) -> int:
     """The capacity in bytes before the node reports: of a registered volume the user knows it, of others the plugin."""
-    if existing is None or (is_registered and asked.capacity_bytes):
-        return asked.capacity_bytes
+    if existing is None or (is_registered and requested.capacity_bytes):
+        return requested.capacity_bytes
     return existing.capacity_bytes

@@ -48,7 +48,7 @@ class IdleReclaimer:
                 continue  # a new one, of which a plan places thousands
             self._count_withdrawal(change.before, after)
             if after is not None and after.idle is not None and is_idle(after):
-                if after.id not in self._idle or _has_news(change.before, after):
+                if after.id not in self._idle or _has_changed(change.before, after):
                     self._changed.set()
                 self._idle.add(after.id)
             elif change.before is not None and change.before.id in self._idle:
@@ -104,18 +104,20 @@ class IdleReclaimer:
         )
         while True:
             self._changed.clear()
-            gone = steps.gone(self._idle)
-            await steps.withdraw(gone)
-            self._idle -= gone
+            active_ids = steps.not_idle(self._idle)
+            await steps.withdraw(active_ids)
+            self._idle -= active_ids
             next_s = await steps.look(tuple(self._idle)) if self._idle else None
             await self._env.sleep(LOOK_MIN_S)
             await wait_for(self._env, self._changed, None if next_s is None else next_s - LOOK_MIN_S)
 
 
-def _has_news(before: Allocation | None, after: Allocation) -> bool:
+def _has_changed(before: Allocation | None, after: Allocation) -> bool:
     """Whether an idle allocation has a new report, request or end; the steps of the reclaim itself do not count."""
     was, now = before.idle if before is not None else None, after.idle
     if was is None or now is None or before is None:
         return True
-    was_kept, is_kept = was.kept_until, now.kept_until
-    return (was.report_index, was_kept) != (now.report_index, is_kept) or is_terminal(before) != is_terminal(after)
+    kept_until_before, kept_until_now = was.kept_until, now.kept_until
+    return (was.report_index, kept_until_before) != (now.report_index, kept_until_now) or is_terminal(
+        before
+    ) != is_terminal(after)

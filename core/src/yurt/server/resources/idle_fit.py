@@ -75,9 +75,9 @@ def needs(
         # Each pool is looked at for itself, so only what ends there makes room.
         model = _Model(state, now, QuotaLimits(region), is_late)
         model.end([alloc for alloc in ending if alloc.job is not None and alloc.job.node_pool == pool])
-        found, left, after[pool] = _needs_of_pool(model, pool, endings, turns.get(pool, Turn()))
-        waiting |= found
-        untried |= left
+        needs_of_pool, untried_of_pool, after[pool] = _needs_of_pool(model, pool, endings, turns.get(pool, Turn()))
+        waiting |= needs_of_pool
+        untried |= untried_of_pool
     return DeviceNeeds(waiting, frozenset(untried), after)
 
 
@@ -94,9 +94,9 @@ def _needs_of_pool(
     first = [each for each in every if each.id in named]
     others = every[len(first) :]
     start = turn.waiting if turn.waiting < len(others) else 0
-    tried = first + (others[start:] + others[:start])[: max(1, WAITING_MAX - len(first))]
-    model.settle(tried, served)
-    found: dict[str, Evaluation] = {}
+    candidates = first + (others[start:] + others[:start])[: max(1, WAITING_MAX - len(first))]
+    model.settle(candidates, served)
+    needs_of: dict[str, Evaluation] = {}
     untried: set[str] = set()
     last = turn.allocs
     for each in _in_turn(contended, turn.allocs):
@@ -104,12 +104,12 @@ def _needs_of_pool(
             untried.add(each.first)
             continue
         last = each.first
-        evaluation = model.who_needs(each, tried)
+        evaluation = model.who_needs(each, candidates)
         if evaluation is not None:
-            found[each.first] = evaluation
-    is_new = any(evaluation.id not in named for evaluation in found.values())
-    after = start if is_new or len(tried) == len(every) or untried else start + WAITING_MAX
-    return found, untried, Turn(after, last if untried else "")
+            needs_of[each.first] = evaluation
+    is_new = any(evaluation.id not in named for evaluation in needs_of.values())
+    after = start if is_new or len(candidates) == len(every) or untried else start + WAITING_MAX
+    return needs_of, untried, Turn(after, last if untried else "")
 
 
 def _in_turn(endings: Sequence[EndingTogether], after: str) -> list[EndingTogether]:
@@ -137,27 +137,27 @@ class _Model:
         self.ended += allocs
         self._view = None
 
-    def settle(self, tried: Sequence[Evaluation], served: Iterable[str] = ()) -> None:
+    def settle(self, candidates: Sequence[Evaluation], served: Iterable[str] = ()) -> None:
         """Place what fits as it is; `served` ones have their end, whether they fit or not."""
         before, done = self._placed, set(served)
         self._placed = {}
-        for evaluation in tried:
+        for evaluation in candidates:
             if (before and evaluation.id not in before) or self.is_late():
                 continue  # It does not justify an end in this step.
             made = self._attempt(evaluation)
             if made is None:
                 continue
-            if evaluation.id in done or not _is_left(made):
+            if evaluation.id in done or not _is_unplaced(made):
                 self._lay(made.plan)
             else:
                 self._placed[evaluation.id] = len(made.plan.placements)
 
-    def who_needs(self, ending: EndingTogether, tried: Sequence[Evaluation]) -> Evaluation | None:
+    def who_needs(self, ending: EndingTogether, candidates: Sequence[Evaluation]) -> Evaluation | None:
         """The evaluation that is placed on the devices of allocations when they end, and not without that."""
         job = ending.allocs[0].job
         own = job.key if job is not None else None
         devices = {(alloc.node_id, _instance(key)) for alloc in ending.allocs for key in usage_of(alloc).devices}
-        for evaluation in sorted(tried, key=lambda each: each.id != ending.waiting_eval):
+        for evaluation in sorted(candidates, key=lambda each: each.id != ending.waiting_eval):
             key = evaluation.namespace, evaluation.job_id
             if evaluation.id not in self._placed or key == own:
                 continue
@@ -170,7 +170,7 @@ class _Model:
             self._lay(made.plan)
             del self._placed[evaluation.id]
             if self._placed:
-                self.settle(tried)
+                self.settle(candidates)
             return evaluation
         return None
 
@@ -209,7 +209,7 @@ class _Model:
         self._view = None
 
 
-def _is_left(made: Attempt) -> bool:
+def _is_unplaced(made: Attempt) -> bool:
     """Whether something of the evaluation finds no place."""
     return bool(made.outcome.evaluation.failed_tg_allocs) or made.outcome.reblock is not None
 

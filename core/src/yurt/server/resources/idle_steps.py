@@ -58,34 +58,34 @@ class IdleSteps:
         self._seen_s: dict[str, tuple[int, float]] = {}
         """The announced end of allocations, by the first of those that end together, and when this term saw it."""
 
-    def gone(self, alloc_ids: Iterable[str]) -> set[str]:
+    def not_idle(self, alloc_ids: Iterable[str]) -> set[str]:
         """Those of the allocations that are not idle any more."""
         state = self._writer.state
-        found = {alloc_id: state.allocs.get(alloc_id) for alloc_id in alloc_ids}
-        gone = {alloc_id for alloc_id, alloc in found.items() if alloc is None or not is_idle(alloc)}
-        for alloc_id in self._seen_s.keys() - found.keys() | gone:
+        allocs = {alloc_id: state.allocs.get(alloc_id) for alloc_id in alloc_ids}
+        not_idle = {alloc_id for alloc_id, alloc in allocs.items() if alloc is None or not is_idle(alloc)}
+        for alloc_id in self._seen_s.keys() - allocs.keys() | not_idle:
             self._seen_s.pop(alloc_id, None)
-        return gone
+        return not_idle
 
     async def look(self, alloc_ids: Collection[str]) -> float:
         """Take the next step for everything that is idle; returns the seconds to the next look at the latest."""
         state, now = self._writer.state, self._env.now()
         due = ending_together(state, alloc_ids, now)
         waiting, untried = await self._needs(state, due, now)
-        wanted = [each for each in due if each.policy.when == ALWAYS or each.first in waiting]
-        spared = {alloc.id for each in due if each in wanted or each.first in untried for alloc in each.allocs}
-        unneeded = {alloc.id for each in due for alloc in each.allocs} - spared
+        needed = [each for each in due if each.policy.when == ALWAYS or each.first in waiting]
+        retained_ids = {alloc.id for each in due if each in needed or each.first in untried for alloc in each.allocs}
+        unneeded = {alloc.id for each in due for alloc in each.allocs} - retained_ids
         await self.withdraw(unneeded, cause="need")
-        await self.withdraw(set(alloc_ids) - spared - unneeded)
-        left_s = [(each, await self._announce(each, waiting.get(each.first))) for each in wanted]
-        ready = [each for each, wait_s in left_s if not wait_s]
-        soon = {each.group for each, wait_s in left_s if wait_s and self._is_due_soon(each)}
+        await self.withdraw(set(alloc_ids) - retained_ids - unneeded)
+        waits = [(each, await self._announce(each, waiting.get(each.first))) for each in needed]
+        ready = [each for each, wait_s in waits if not wait_s]
+        soon = {each.group for each, wait_s in waits if wait_s and self._is_due_soon(each)}
         # Bounded by the announced end: a group whose allocations come one after the other waits for few of them.
         early = self._env.now() - TOGETHER_S * NANOSECONDS
         ready = [each for each in ready if each.group not in soon or each.ends_at < early]
         for each in as_one_step(self._writer.state, ready):
             await self._end(each, waiting.get(each.first))
-        return min([self._pause_s, *(wait_s for _, wait_s in left_s if wait_s)])
+        return min([self._pause_s, *(wait_s for _, wait_s in waits if wait_s)])
 
     async def _needs(
         self, state: Snapshot, due: Sequence[EndingTogether], now: UnixNano
@@ -101,10 +101,10 @@ class IdleSteps:
             return monotonic() - began_s > ASK_LIMIT_S
 
         work = partial(needs, state, due, self._turns, now=now, region=self._region, is_late=is_late)
-        found = await self._env.in_thread(work)
+        result = await self._env.in_thread(work)
         self._pause_s = max(LOOK_S, PAUSES_PER_ASKING * (monotonic() - began_s))
-        self._turns = found.turns
-        return found.waiting, found.untried
+        self._turns = result.turns
+        return result.waiting, result.untried
 
     async def withdraw(self, alloc_ids: Collection[str], *, cause: str = "other") -> None:
         """Withdraw the announced ends of allocations, those of a gang together, and count them with the cause.
@@ -130,10 +130,10 @@ class IdleSteps:
                 text = "announced end of idle allocations withdrawn: alloc_ids=%s job_id=%s cause=%s"
                 log.info(text, ids, job_id, cause)
 
-    async def _announce(self, found: EndingTogether, waiting: Evaluation | None) -> float:
+    async def _announce(self, group: EndingTogether, waiting: Evaluation | None) -> float:
         """Announce the end of allocations, once; returns the seconds until it may be due, 0 if it is."""
         state, now = self._writer.state, self._env.now()
-        ending = _newest(state, found, now)
+        ending = _newest(state, group, now)
         if ending is None:
             return LOOK_S
         reason, first = reason_of(ending, waiting), ending.allocs[0]
@@ -151,16 +151,16 @@ class IdleSteps:
             text = "end of idle allocations announced: alloc_ids=%s job_id=%s action=%s reason=%r"
             log.info(text, _ids(ending), first.job_id, ending.policy.action, reason)
             return LOOK_MIN_S
-        left_s = self._left_s(ending)
-        return max(LOOK_MIN_S, left_s) if left_s > 0 else 0.0
+        remaining_s = self._remaining_s(ending)
+        return max(LOOK_MIN_S, remaining_s) if remaining_s > 0 else 0.0
 
     def _is_due_soon(self, ending: EndingTogether) -> bool:
         """Whether others of the same service group wait for an announced end. Where they are ended for a waiting job,
         they wait for none: that job may go first."""
         is_due = ending.policy.when == ALWAYS and ending.is_announced and lowers_count(ending.allocs[0])
-        return is_due and self._left_s(ending) <= TOGETHER_S
+        return is_due and self._remaining_s(ending) <= TOGETHER_S
 
-    def _left_s(self, ending: EndingTogether) -> float:
+    def _remaining_s(self, ending: EndingTogether) -> float:
         """The seconds that an announcement must still be known, by this term's clock and by the announced time."""
         now_s, grace_s, first = self._env.monotonic(), ending.policy.grace / NANOSECONDS, ending.allocs[0].id
         ends_at, seen_s = self._seen_s.get(first, (0, now_s))
@@ -169,8 +169,8 @@ class IdleSteps:
         self._seen_s[first] = (ending.ends_at, seen_s)
         return max(seen_s + grace_s - now_s, (ending.ends_at - self._env.now()) / NANOSECONDS)
 
-    async def _end(self, found: EndingTogether, waiting: Evaluation | None) -> None:
-        ending = _newest(self._writer.state, found, self._env.now())
+    async def _end(self, group: EndingTogether, waiting: Evaluation | None) -> None:
+        ending = _newest(self._writer.state, group, self._env.now())
         if ending is None:
             return
         reason = reason_of(ending, waiting)
@@ -208,8 +208,8 @@ def _ids(ending: EndingTogether) -> str:
     return ",".join(alloc.id for alloc in ending.allocs)
 
 
-def _newest(state: Snapshot, found: EndingTogether, now: UnixNano) -> EndingTogether | None:
+def _newest(state: Snapshot, group: EndingTogether, now: UnixNano) -> EndingTogether | None:
     """Allocations as they are by now; None when one of them is not due any more."""
-    allocs = [state.allocs.get(alloc.id) for alloc in found.allocs]
+    allocs = [state.allocs.get(alloc.id) for alloc in group.allocs]
     newest = tuple(alloc for alloc in allocs if alloc is not None and is_due(state, alloc, now))
-    return found._replace(allocs=newest) if len(newest) == len(allocs) else None
+    return group._replace(allocs=newest) if len(newest) == len(allocs) else None

@@ -20,7 +20,14 @@ from yurt.sdk.value import UnixNano, replace
 from yurt.server.config import ServerConfig
 from yurt.server.log.log_writer import Committed
 from yurt.server.log.replica import Replica
-from yurt.server.requests import NO_RIGHTS, NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept, SubmitterRights
+from yurt.server.requests import (
+    NO_RETAINED_FIELDS,
+    NO_RIGHTS,
+    PLAIN_DISPATCH,
+    DispatchRequest,
+    RetainedFields,
+    SubmitterRights,
+)
 from yurt.server.resources.admission import admitted, inherited, with_defaults, with_descent_of
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
 from yurt.server.scheduling.plan_annotations import annotated
@@ -71,7 +78,7 @@ class Jobs:
         submission: JobSubmission | None = None,
         enforce_index: int | None = None,
         eval_priority: int = 0,
-        keep: Kept = NOTHING_KEPT,
+        keep: RetainedFields = NO_RETAINED_FIELDS,
         rights: SubmitterRights = NO_RIGHTS,
     ) -> JobRegistered:
         """Register a job and evaluate it; `keep` selects what stays. Raises Invalid with every problem."""
@@ -136,19 +143,19 @@ class Jobs:
             next_periodic_launch=launch or 0,
             warnings=warnings,
         )
-        tried = await self._tried(state, instance_of(job), mint.now)
-        planned = replace(planned, failed_tg_allocs=tried.outcome.evaluation.failed_tg_allocs)
+        attempt = await self._attempt(state, instance_of(job), mint.now)
+        planned = replace(planned, failed_tg_allocs=attempt.outcome.evaluation.failed_tg_allocs)
         if job.is_template:
             return planned
-        annotations = tried.plan.annotations
+        annotations = attempt.plan.annotations
         return replace(
             planned,
             diff=annotated(changes, annotations) if changes is not None else None,
             annotations=annotations,
-            created_evals=tried.outcome.created,
+            created_evals=attempt.outcome.created,
         )
 
-    async def _tried(self, state: Snapshot, job: Job, now: UnixNano) -> scheduler.Attempt:
+    async def _attempt(self, state: Snapshot, job: Job, now: UnixNano) -> scheduler.Attempt:
         """A dry run of the job's registration."""
         seed = int(self._replica.env.uuid().replace("-", ""), 16)
         attempt = partial(scheduler.dry_run, state, job, now=now, seed=seed, **self._limits)
@@ -342,11 +349,11 @@ class Jobs:
 
     async def _allocs_of(self, key: JobKey, predicate: Callable[[Allocation], bool]) -> tuple[str, ...]:
         """The ids of a job's wanted allocations; none for a deleted job."""
-        state, found = self._replica.state, list[str]()
+        state, ids = self._replica.state, list[str]()
         allocs = state.allocs.each_where("job", key) if key in state.jobs else iter(())
         async for part in self._replica.turns.slices(allocs):
-            found += [alloc.id for alloc in part if predicate(alloc)]
-        return tuple(found)
+            ids += [alloc.id for alloc in part if predicate(alloc)]
+        return tuple(ids)
 
 
 async def _compared(stored: Job | None, job: Job) -> JobDiff:

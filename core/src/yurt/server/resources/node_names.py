@@ -84,11 +84,11 @@ def _sample(nodes: tuple[Node, ...]) -> NodeSample:
 class CommonNames:
     """The names of a few nodes; `has_open_names` after a question that only all nodes can answer."""
 
-    __slots__ = ("_is_known", "_names", "has_open_names")
+    __slots__ = ("_has_nodes", "_names", "has_open_names")
 
     def __init__(self, sample: NodeSample) -> None:
         """An empty sample: there are no nodes, or the caller may not read them."""
-        self._is_known = bool(sample.nodes)
+        self._has_nodes = bool(sample.nodes)
         self._names = sample.names
         self.has_open_names = False
 
@@ -96,7 +96,7 @@ class CommonNames:
         """True for a common name; None for all others."""
         if name in self._names:
             return True
-        self.has_open_names |= self._is_known
+        self.has_open_names |= self._has_nodes
         return None
 
     def nearest(self, name: str) -> str | None:

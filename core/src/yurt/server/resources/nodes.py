@@ -46,8 +46,8 @@ class Nodes:
 
     async def set_eligibility(self, node_id: str, eligibility: str, *, check: Check = _anybody) -> NodeUpdated:
         """Allow or forbid new allocations on a node; making it eligible evaluates the jobs that it may run."""
-        wanted = status.ELIGIBILITIES.get(eligibility)
-        if wanted is None:
+        requested = status.ELIGIBILITIES.get(eligibility)
+        if requested is None:
             raise Invalid(f'invalid scheduling eligibility "{eligibility}"')
         mint = self._replica.mint()
         seed = mint.seed()
@@ -56,7 +56,7 @@ class Nodes:
         async def decision(state: Snapshot) -> SetNodeEligibility:
             check(state)
             return SetNodeEligibility(
-                node_id=node_id, eligibility=wanted, event=event, seed=seed, based_on=_basis(state, node_id)
+                node_id=node_id, eligibility=requested, event=event, seed=seed, based_on=_basis(state, node_id)
             )
 
         return _updated(await self._replica.decide(decision), seed, node_id)

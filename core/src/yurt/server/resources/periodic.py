@@ -129,15 +129,15 @@ class PeriodicDispatcher:
         return min(last.launch if last is not None else job.submit_time, self._env.now())
 
     async def _next(self, job: Job, periodic: PeriodicConfig, after: UnixNano) -> UnixNano | None:
-        found: list[UnixNano] = []
+        times: list[UnixNano] = []
         async for part in self._writer.turns.slices(expressions(periodic), LINES_A_SLICE):
             try:
                 at = next_launch(replace(periodic, spec="", specs=tuple(part)), after)
             except Invalid as error:
                 log.error("periodic job %s in namespace %s cannot be launched: %s", job.id, job.namespace, error)
                 return None
-            found += [] if at is None else [at]
-        return min(found, default=None)
+            times += [] if at is None else [at]
+        return min(times, default=None)
 
     def _set(self, key: JobKey, at: UnixNano) -> None:
         self._due[key] = at

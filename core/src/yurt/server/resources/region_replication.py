@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 WAIT_S: Final = 60.0
 """How long the authoritative region may wait for a change."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
-KEPT_WAIT_S: Final = 5.0
+UNDELETABLE_WAIT_S: Final = 5.0
 """The same while something could not be deleted: what needs it here may go without a change there."""
 ROUND_MIN_S: Final = 0.1
 """The pause after a change, in which further ones gather."""
@@ -148,18 +148,18 @@ ACL_KINDS: Final = (
 )  # fmt: skip
 
 
-def difference(theirs: SharedDigests, ours: dict[str, str], kind: ReplicatedKind) -> Difference:
+def difference(authoritative: SharedDigests, own: dict[str, str], kind: ReplicatedKind) -> Difference:
     """What to fetch and what to delete; a table that `is_new` deletes nothing."""
     fetch = sorted(
-        key for key, digest in theirs.digests.items() if ours.get(key) != digest and key not in kind.never_copied
+        key for key, digest in authoritative.digests.items() if own.get(key) != digest and key not in kind.never_copied
     )
-    gone = sorted(key for key in ours if key not in theirs.digests and key not in kind.never_deleted)
-    return Difference(tuple(fetch), () if is_new(theirs, kind) else tuple(gone))
+    deleted = sorted(key for key in own if key not in authoritative.digests and key not in kind.never_deleted)
+    return Difference(tuple(fetch), () if is_new(authoritative, kind) else tuple(deleted))
 
 
-def is_new(theirs: SharedDigests, kind: ReplicatedKind) -> bool:
+def is_new(authoritative: SharedDigests, kind: ReplicatedKind) -> bool:
     """Whether the table was never written: a new state has only built-in rows."""
-    return theirs.index <= FIRST_INDEX and theirs.digests.keys() <= kind.never_deleted
+    return authoritative.index <= FIRST_INDEX and authoritative.digests.keys() <= kind.never_deleted
 
 
 class Replication:
@@ -207,48 +207,48 @@ class Replication:
 
     async def _round(self, kind: ReplicatedKind, index: int) -> int:
         """Make the rows equal once; returns the index to wait past."""
-        wait_s = KEPT_WAIT_S if self._undeletable.get(kind.table) else WAIT_S
-        theirs = await self._authority.digests(kind.table, min_index=index, wait_s=wait_s)
-        if theirs.index < index:
+        wait_s = UNDELETABLE_WAIT_S if self._undeletable.get(kind.table) else WAIT_S
+        authoritative = await self._authority.digests(kind.table, min_index=index, wait_s=wait_s)
+        if authoritative.index < index:
             log.warning(
                 "the authoritative region was restored, its index is lower: what=%r index=%d before=%d",
-                kind.rows_name, theirs.index, index,
+                kind.rows_name, authoritative.index, index,
             )  # fmt: skip
         ours = await self._digests(kind)
-        found = difference(theirs, ours, kind)
-        if is_new(theirs, kind) and ours.keys() - kind.never_deleted:
+        changes = difference(authoritative, ours, kind)
+        if is_new(authoritative, kind) and ours.keys() - kind.never_deleted:
             log.warning("the authoritative region is new and has none, the copies stay: what=%r", kind.rows_name)
-        deleted = await self._delete(kind, found.delete)
-        if found.fetch:
+        deleted = await self._delete(kind, changes.delete)
+        if changes.fetch:
             for other in (each for each in self._kinds if each.table in kind.copied_after):
                 await self._fetch_new(other)
-        await self._fetch(kind, found.fetch)
-        if deleted or found.fetch:
-            log.info("replicated: what=%r deleted=%d fetched=%d", kind.rows_name, deleted, len(found.fetch))
-        return theirs.index
+        await self._fetch(kind, changes.fetch)
+        if deleted or changes.fetch:
+            log.info("replicated: what=%r deleted=%d fetched=%d", kind.rows_name, deleted, len(changes.fetch))
+        return authoritative.index
 
     async def _fetch_new(self, kind: ReplicatedKind) -> None:
         """Copy new or different rows, without deletions."""
-        theirs = await self._authority.digests(kind.table, min_index=0, wait_s=0)
-        await self._fetch(kind, difference(theirs, await self._digests(kind), kind).fetch)
+        authoritative = await self._authority.digests(kind.table, min_index=0, wait_s=0)
+        await self._fetch(kind, difference(authoritative, await self._digests(kind), kind).fetch)
 
     async def _digests(self, kind: ReplicatedKind) -> dict[str, str]:
-        found: dict[str, str] = {}
+        digests: dict[str, str] = {}
         async for part in self._replica.turns.slices(self._replica.state.table(kind.table).items(), SLICE):
-            found.update((key, row_digest(row)) for key, row in part if kind.is_shared(row))
-        return found
+            digests.update((key, row_digest(row)) for key, row in part if kind.is_shared(row))
+        return digests
 
     async def _fetch(self, kind: ReplicatedKind, keys: Sequence[str]) -> None:
         """Fetch and store rows, as many at a time as a command carries."""
         missing = list(keys)
         while missing:
-            asked, rest = missing[:KEYS_MAX], missing[KEYS_MAX:]
-            page = await self._authority.rows(kind.table, asked)
-            if len(page.remaining) >= len(asked):
+            batch, rest = missing[:KEYS_MAX], missing[KEYS_MAX:]
+            page = await self._authority.rows(kind.table, batch)
+            if len(page.remaining) >= len(batch):
                 raise Unavailable(f"the authoritative region answers none of the {kind.rows_name} that it lists")
             key_of = TABLES[kind.table].key_of
             assert key_of is not None, kind.table
-            if any(key_of(row) not in asked or not kind.is_shared(row) for row in page.rows):
+            if any(key_of(row) not in batch or not kind.is_shared(row) for row in page.rows):
                 raise Invalid(f"the authoritative region answered with {kind.rows_name} that were not asked for")
             rows = await self._storable(kind, page.rows)
             if rows:

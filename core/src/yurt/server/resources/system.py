@@ -114,8 +114,8 @@ class System:
         """Delete what the steps find, in small batches as they are found; the index of the last command, or 0."""
         last = 0
         async for part in self._replica.turns.slices(steps, STEPS_A_SLICE):
-            for found in part:
-                if garbage.add(found):
+            for row in part:
+                if garbage.add(row):
                     last = max(last, await self._delete(garbage))
         return max(last, await self._delete(garbage))
 

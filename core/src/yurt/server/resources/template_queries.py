@@ -59,8 +59,8 @@ class TemplateQueries:
         index = max(state.table(table).index, 1)
         access.renew()
         access.require(_scope(query))
-        found = self._found(state, query, access)
-        return TemplateQueryAnswer(index=index, exists=found is not None, data=found)
+        data = self._data(state, query, access)
+        return TemplateQueryAnswer(index=index, exists=data is not None, data=data)
 
     async def _prepare(self, actor: Actor) -> None:
         """Read long policies in a thread."""
@@ -84,15 +84,15 @@ class TemplateQueries:
             alloc_id=alloc.id, namespace=alloc.namespace, job=job.parent_id or alloc.job_id, task=query.task
         )
 
-    def _found(self, state: Snapshot, query: TemplateQuery, access: Access) -> Any:
+    def _data(self, state: Snapshot, query: TemplateQuery, access: Access) -> Any:
         match query.kind:
             case "service":
                 return [to_wire(each) for each in state.services.where("name", (query.namespace, query.name))]
             case "services":
                 return _service_names(state, query.namespace)
             case "variable":
-                found = state.variables.get((query.namespace, query.name))
-                return None if found is None else to_wire(self._variables.open(found))
+                variable = state.variables.get((query.namespace, query.name))
+                return None if variable is None else to_wire(self._variables.open(variable))
             case "variables":
                 return _metadata(state, query, access)
         raise AssertionError(query.kind)
@@ -111,10 +111,10 @@ def _watched(query: TemplateQuery) -> tuple[str, WatchKey]:
     raise Invalid(f"templates cannot ask for {query.kind[:60]!r}")
 
 
-def _index(state: Snapshot, table: str, asked: int) -> int:
+def _index(state: Snapshot, table: str, requested: int) -> int:
     """The index for comparison: a state restored to an earlier index counts as new."""
     index = max(state.table(table).index, 1)
-    return index if asked <= state.index else asked + 1
+    return index if requested <= state.index else requested + 1
 
 
 def _scope(query: TemplateQuery) -> Scope:
@@ -130,14 +130,14 @@ def _has_task(alloc: Allocation, name: str) -> bool:
 
 
 def _metadata(state: Snapshot, query: TemplateQuery, access: Access) -> list[Any]:
-    found = (
+    rows = (
         variable
         for variable in state.variables.values()
         if variable.namespace == query.namespace
         and variable.path.startswith(query.name)
         and access.allows(Scope(namespace=variable.namespace, variable=variable.path))
     )
-    return [to_wire(metadata_of(variable)) for variable in sorted(found, key=lambda each: each.path)]
+    return [to_wire(metadata_of(variable)) for variable in sorted(rows, key=lambda each: each.path)]
 
 
 def _service_names(state: Snapshot, namespace: str) -> list[dict[str, Any]]:

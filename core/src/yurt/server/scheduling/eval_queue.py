@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 REAP_INTERVAL_S: Final = 5.0
 REAP_BATCH: Final = 500
 FAILED_UNBLOCK_S: Final = 60.0
-ASKED_TOGETHER: Final = 500
+UNBLOCK_BATCH: Final = 500
 """Questions whether one piece of news unblocks one evaluation, before others get the loop: a few milliseconds at most,
 when they all go to the queue."""
 PRUNE_S: Final = 300.0
@@ -131,7 +131,7 @@ class EvalQueue:
             await self._ready.wait_for(lambda: not self._is_paused and self.broker.has_ready(queues))
             delivery = self.broker.dequeue(queues, now=self._env.now(), token=self._env.uuid())
         assert delivery is not None
-        self._times.taken(delivery)
+        self._times.note_delivery(delivery)
         self._changed.set()
         return delivery
 
@@ -158,7 +158,7 @@ class EvalQueue:
             return None
         delivery = self.broker.dequeue(queues, now=self._env.now(), token=self._env.uuid())
         if delivery is not None:
-            self._times.taken(delivery)
+            self._times.note_delivery(delivery)
         self._changed.set()
         return delivery
 
@@ -266,7 +266,7 @@ class EvalQueue:
     def _unblock_some(self, now: UnixNano) -> None:
         """Check some of the evaluations that events may unblock; `run_unblocking` continues with the rest."""
         if self.blocked.has_changes:
-            self._enqueue(self.blocked.take_unblocked(ASKED_TOGETHER), now)
+            self._enqueue(self.blocked.take_unblocked(UNBLOCK_BATCH), now)
             if self.blocked.has_changes:
                 self._has_changes.set()
 

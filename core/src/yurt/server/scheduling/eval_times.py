@@ -16,7 +16,7 @@ from yurt.state.usage import usage_of
 from yurt.structs.alloc import Allocation
 from yurt.structs.queueing.requeue import requeues_of
 
-TAKEN_MAX: Final = 10_000
+DELIVERIES_MAX: Final = 10_000
 """Evaluations whose start is remembered; the oldest, of a worker that was lost, is forgotten first."""
 
 
@@ -26,33 +26,33 @@ class EvalTimes:
     def __init__(self, metrics: Metrics, env: Env) -> None:
         self._metrics = metrics
         self._now: Callable[[], int] = env.now
-        self._taken: dict[str, tuple[int, float, Labels]] = {}
+        self._deliveries: dict[str, tuple[int, float, Labels]] = {}
         """By token: when it was delivered (unix ns), how many seconds it had waited, and its labels."""
 
-    def taken(self, delivery: Delivery) -> None:
+    def note_delivery(self, delivery: Delivery) -> None:
         """Record that a worker received an evaluation, which was available since it was stored or its time came."""
-        if len(self._taken) >= TAKEN_MAX:
-            del self._taken[next(iter(self._taken))]
+        if len(self._deliveries) >= DELIVERIES_MAX:
+            del self._deliveries[next(iter(self._deliveries))]
         now, evaluation = self._now(), delivery.evaluation
         since = max(evaluation.modify_time, evaluation.wait_until, (evaluation.create_time or 0) + evaluation.wait)
         waited_s = max(0, now - since) / NANOSECONDS
         labels = _labels(delivery)
-        self._taken[delivery.token] = (now, waited_s, labels)
+        self._deliveries[delivery.token] = (now, waited_s, labels)
         self._metrics.time("broker.wait_time", waited_s, labels=labels)
 
     def done(self, delivery: Delivery) -> None:
         """Record that the evaluation's end is stored."""
-        found = self._taken.pop(delivery.token, None)
-        if found is None:
+        entry = self._deliveries.pop(delivery.token, None)
+        if entry is None:
             return
-        began, waited_s, labels = found
+        began, waited_s, labels = entry
         worked_s = max(0, self._now() - began) / NANOSECONDS
         self._metrics.time("broker.process_time", worked_s, labels=labels)
         self._metrics.time("broker.response_time", waited_s + worked_s, labels=labels)
 
     def forget(self, delivery: Delivery) -> None:
         """Drop a returned evaluation."""
-        self._taken.pop(delivery.token, None)
+        self._deliveries.pop(delivery.token, None)
 
 
 def _labels(delivery: Delivery) -> Labels:

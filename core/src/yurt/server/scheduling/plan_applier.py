@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 THREAD_SIZE: Final = 500
 """The number of allocations from which a plan is checked in a thread."""
-TAKEN_OUT: Final = "Node marked as ineligible for scheduling due to multiple plan rejections"
+INELIGIBLE_MESSAGE: Final = "Node marked as ineligible for scheduling due to multiple plan rejections"
 QUEUE_LIMIT: Final = 1024
 ON_THEIR_WAY_MAX: Final = 128
 """The maximum number of commands with plans in flight while the next plan is checked."""
@@ -254,7 +254,9 @@ class PlanApplier:
             command = SetNodeEligibility(
                 node_id=node_id,
                 eligibility=status.INELIGIBLE,
-                event=NodeEvent(message=TAKEN_OUT, subsystem="Scheduler", details={"reason": reason}, timestamp=now),
+                event=NodeEvent(
+                    message=INELIGIBLE_MESSAGE, subsystem="Scheduler", details={"reason": reason}, timestamp=now
+                ),
                 based_on=(expectation(state, "nodes", node_id),),
             )
             self._writer.enqueue((command,)).add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -29,10 +29,10 @@ from yurt.structs.plan import Plan
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.limits import LimitsOf
 
-STATES_KEPT: Final = 3
+STATES_MAX: Final = 3
 BATCHES_APART: Final = 128
 """Together they reach back as far as the memory log keeps its entries."""
-ATTEMPTS_KEPT: Final = 8
+ATTEMPTS_MAX: Final = 8
 """The number of attempts kept of one evaluation, the newest ones."""
 
 
@@ -40,7 +40,7 @@ class History:
     """Some recent states."""
 
     def __init__(self) -> None:
-        self._states: deque[tuple[int, Snapshot]] = deque(maxlen=STATES_KEPT)
+        self._states: deque[tuple[int, Snapshot]] = deque(maxlen=STATES_MAX)
 
     def keep(self, state: Snapshot, *, batches: int) -> None:
         """Retain a state, unless one within a few batches exists."""
@@ -74,7 +74,7 @@ class _RecordedAttempt(NamedTuple):
     before: list[tuple[str, AttemptRecord]]
 
 
-class _Found(NamedTuple):
+class _LogPart(NamedTuple):
     """The records of an attempt in the log."""
 
     states: dict[int, Snapshot]
@@ -103,9 +103,9 @@ class Replays:
             raise Conflict(text)
         attempts = [_RecordedAttempt(record, _before(state, record)) for record in evaluation.attempts]
         base = await self._base(min(entry.record.state_index for entry in attempts))
-        found = await self._read(base, evaluation, attempts=attempts)
+        log_part = await self._read(base, evaluation, attempts=attempts)
         return await asyncio.to_thread(
-            partial(_again, evaluation, attempts, found, base_index=base.index, limits=self._limits)
+            partial(_again, evaluation, attempts, log_part, base_index=base.index, limits=self._limits)
         )
 
     async def _base(self, index: int) -> Snapshot:
@@ -118,7 +118,7 @@ class Replays:
             return await asyncio.to_thread(snapshots.decode, stored[1])
         return Snapshot.empty()
 
-    async def _read(self, base: Snapshot, evaluation: Evaluation, *, attempts: Sequence[_RecordedAttempt]) -> _Found:
+    async def _read(self, base: Snapshot, evaluation: Evaluation, *, attempts: Sequence[_RecordedAttempt]) -> _LogPart:
         """The states of the attempts, and the plans in the log after the first of them."""
         indexes = {entry.record.state_index for entry in attempts}
         low, high = min(indexes), max(indexes)
@@ -138,7 +138,7 @@ class Replays:
             raise Conflict(await self._too_old(low)) from error
         if not indexes <= states.keys():
             raise Conflict(await self._too_old(low))
-        return _Found(states, plans)
+        return _LogPart(states, plans)
 
     async def _commands(self, after: int, end: int) -> AsyncIterator[tuple[int, AnyCommand]]:
         """The log's commands in (after, end], yielding to other work."""
@@ -161,23 +161,23 @@ def _before(state: Snapshot, record: AttemptRecord) -> list[tuple[str, AttemptRe
     """The evaluations scheduled just before, in order."""
     from yurt.scheduler.replay import CHAIN_MAX
 
-    found: list[tuple[str, AttemptRecord]] = []
+    chain: list[tuple[str, AttemptRecord]] = []
     after = record.after
-    while after and len(found) < CHAIN_MAX:
+    while after and len(chain) < CHAIN_MAX:
         other = state.evals.get(after)
         records = other.attempts if other is not None else ()
         first = next((r for r in records if r.state_index == record.state_index and r.number == 0), None)
         if first is None:
             raise Conflict(f'evaluation "{after}", which was scheduled just before on the same state, is not kept')
-        found.append((after, first))
+        chain.append((after, first))
         after = first.after
-    return found[::-1]
+    return chain[::-1]
 
 
 def _again(
     evaluation: Evaluation,
     recorded: Sequence[_RecordedAttempt],
-    found: _Found,
+    log_part: _LogPart,
     *,
     base_index: int,
     limits: Mapping[str, LimitsOf],
@@ -189,14 +189,14 @@ def _again(
     attempts: list[ReplayedAttempt] = []
     is_outcome_identical = True
     for record, others in recorded:
-        state = found.states[record.state_index]
-        ahead = [plan for index, plan in found.plans if record.state_index < index <= record.ahead]
-        before = [(_known(state, eval_id), first) for eval_id, first in others]
+        state = log_part.states[record.state_index]
+        ahead = [plan for index, plan in log_part.plans if record.state_index < index <= record.ahead]
+        before = [(_required_eval(state, eval_id), first) for eval_id, first in others]
         view = with_plans(state, ahead)
-        made = attempt_again(view, _known(state, evaluation.id), record, before=before, **limits)
+        made = attempt_again(view, _required_eval(state, evaluation.id), record, before=before, **limits)
         stored = [
             plan
-            for _, plan in found.plans
+            for _, plan in log_part.plans
             if plan.eval_id == evaluation.id
             and (plan.snapshot_index, plan.now) == (record.state_index, record.now)
         ]  # fmt: skip
@@ -214,11 +214,11 @@ def _again(
     )
 
 
-def _known(state: Snapshot, eval_id: str) -> Evaluation:
-    found = state.evals.get(eval_id)
-    if found is None:
+def _required_eval(state: Snapshot, eval_id: str) -> Evaluation:
+    evaluation = state.evals.get(eval_id)
+    if evaluation is None:
         raise Conflict(f'evaluation "{eval_id}" is not in the state at index {state.index}')
-    return found
+    return evaluation
 
 
 def _outcome(evaluation: Evaluation) -> bytes:

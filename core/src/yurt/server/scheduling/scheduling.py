@@ -135,10 +135,10 @@ async def run_pool(settings: WorkerSettings, start: StartWorker, *, name: str) -
                 task = supervised(group, f"{name} {len(workers)}", run())
                 workers.append(PooledWorker(serving, task))
             # A worker that waits in other queues than it should is replaced, for it would not hear of the change.
-            kept = count if queues == requested else 0
-            for surplus in workers[kept:]:
+            size = count if queues == requested else 0
+            for surplus in workers[size:]:
                 await surplus.leave()
-            del workers[kept:]
+            del workers[size:]
             queues = requested
             if len(workers) == count:
                 await settings.wait_changed(version)

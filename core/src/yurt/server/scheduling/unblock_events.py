@@ -97,21 +97,21 @@ class UnblockEvents:
     def _note_nodes(self, node_ids: set[str], index: int) -> list[Evaluation]:
         state = self._current()
         classes: set[str] = set()
-        found: list[Evaluation] = []
+        evaluations: list[Evaluation] = []
         for node_id in sorted(node_ids):
             node = state.nodes.get(node_id)
             if node is not None and is_ready(node):
                 classes.add(node.computed_class)
-                found.extend(self._blocked.unblock_node(node_id, index=index))
+                evaluations.extend(self._blocked.unblock_node(node_id, index=index))
         for computed_class in sorted(classes):
             self._blocked.unblock_class(computed_class, index=index)
-        return found
+        return evaluations
 
     def _limits_of(self, namespace: str) -> tuple[str, ...]:
         """The quotas under which a namespace counts."""
         state = self._current()
-        found = state.namespaces.get(namespace)
-        return () if found is None or not found.quota else tuple(_chain(state, found.quota))
+        row = state.namespaces.get(namespace)
+        return () if row is None or not row.quota else tuple(_chain(state, row.quota))
 
 
 def freed_resources(before: Allocation, after: Allocation | None) -> bool:

@@ -292,8 +292,8 @@ async def _reply(answer: _Answer) -> PlanReply | Exception:
 def attempt_size(state: Snapshot, job: Job) -> int:
     """The number of allocations that an attempt for a job reads or places."""
     is_of_every_node = job.type in (status.JOB_SYSTEM, status.JOB_SYSBATCH)
-    asked = sum([len(state.nodes) if is_of_every_node else group.count for group in job.task_groups])
-    return max(0 if job.stop else asked, state.allocs.count_where("job", (job.namespace, job.id)))
+    requested = sum([len(state.nodes) if is_of_every_node else group.count for group in job.task_groups])
+    return max(0 if job.stop else requested, state.allocs.count_where("job", (job.namespace, job.id)))
 
 
 def evaluation_size(state: Snapshot, evaluation: Evaluation) -> int:

@@ -26,7 +26,7 @@ from yurt.sdk.value import replace
 from yurt.server.log.replica import Replica
 from yurt.server.peers import PlanReply
 from yurt.server.scheduling.plan_applier import outcome_evaluations
-from yurt.server.scheduling.replay import ATTEMPTS_KEPT
+from yurt.server.scheduling.replay import ATTEMPTS_MAX
 from yurt.server.scheduling.work_sources import Made, SchedulingView, Work, evaluation_size
 from yurt.state import Snapshot
 from yurt.structs.evaluation import AttemptRecord, Evaluation
@@ -49,7 +49,7 @@ THREAD_COUNT: Final = 500
 """The number of a job's allocations from which its attempts run in a thread."""
 
 
-class _Tried(NamedTuple):
+class _FirstAttempt(NamedTuple):
     """A delivery with its first attempt or the error, and its start time."""
 
     delivery: Delivery
@@ -140,7 +140,7 @@ class Worker:
         """Make each first attempt on top of the earlier plans, and submit some together."""
         view, seed = self._work.view(), self._seed()
         series = scheduler.Series(view.state, seed=seed, **self._limits)
-        company: list[_Tried] = []
+        company: list[_FirstAttempt] = []
         for number, delivery in enumerate(batch, 1):
             if delivery.evaluation.modify_index <= view.state.index:
                 started = self._env.monotonic()
@@ -149,33 +149,33 @@ class Worker:
                 first = await outcome_of(self._schedule(delivery.evaluation, attempt, record))
                 if not isinstance(first, Exception):
                     view = view._replace(after=delivery.evaluation.id)
-                company.append(_Tried(delivery, first, started))
+                company.append(_FirstAttempt(delivery, first, started))
             # Some plans at a time share a write to the disk; more would keep the first of them waiting.
             if company and (number % TOGETHER == 0 or number == len(batch)):
                 group.create_task(self._finish(company, unanswered))
                 company = []
             await asyncio.sleep(0)
 
-    async def _finish(self, company: Sequence[_Tried], unanswered: dict[str, Delivery]) -> None:
+    async def _finish(self, company: Sequence[_FirstAttempt], unanswered: dict[str, Delivery]) -> None:
         """Finish deliveries from their first attempts; refused plans are retried separately."""
-        refused: list[tuple[_Tried, PlanReply]] = []
-        ended: list[_Tried] = []
-        for tried, reply in await self._carried_out(company):
+        refused: list[tuple[_FirstAttempt, PlanReply]] = []
+        ended: list[_FirstAttempt] = []
+        for work, reply in await self._carried_out(company):
             if isinstance(reply, Exception):
-                await self._fail(unanswered.pop(tried.delivery.evaluation.id), reply)
+                await self._fail(unanswered.pop(work.delivery.evaluation.id), reply)
             elif reply.is_full:
-                ended.append(tried)
+                ended.append(work)
             else:
-                refused.append((tried, reply))
+                refused.append((work, reply))
         await self._end(ended, unanswered)
-        for tried, reply in refused:
-            error = await outcome_of(self._again(tried, reply))
+        for work, reply in refused:
+            error = await outcome_of(self._again(work, reply))
             if error is not None:
-                await self._fail(unanswered.pop(tried.delivery.evaluation.id), error)
+                await self._fail(unanswered.pop(work.delivery.evaluation.id), error)
             else:
-                await self._end((tried,), unanswered)
+                await self._end((work,), unanswered)
 
-    async def _carried_out(self, company: Sequence[_Tried]) -> list[tuple[_Tried, PlanReply | Exception]]:
+    async def _carried_out(self, company: Sequence[_FirstAttempt]) -> list[tuple[_FirstAttempt, PlanReply | Exception]]:
         """The result of each plan, where there is one."""
         made = [
             Made(each.delivery, first.plan, first.outcome)
@@ -187,12 +187,12 @@ class Worker:
         self._since("worker.submit_plan", started)
         return [(each, each.first if isinstance(each.first, Exception) else next(replies)) for each in company]
 
-    async def _again(self, tried: _Tried, refused: PlanReply) -> None:
+    async def _again(self, work: _FirstAttempt, refused: PlanReply) -> None:
         """Retry separately until the evaluation ends."""
-        assert not isinstance(tried.first, Exception)
+        assert not isinstance(work.first, Exception)
         # One at a time: retries of the same conflict on fresh states would refuse each other again.
         async with self._retrying:
-            await self._try_again(tried.delivery, tried.first, refused)
+            await self._try_again(work.delivery, work.first, refused)
 
     async def _fail(self, delivery: Delivery, error: Exception) -> None:
         self._metrics.count("worker.failed")
@@ -202,14 +202,14 @@ class Worker:
         )
         await self._nack(delivery)
 
-    async def _end(self, ended: Sequence[_Tried], unanswered: dict[str, Delivery]) -> None:
+    async def _end(self, ended: Sequence[_FirstAttempt], unanswered: dict[str, Delivery]) -> None:
         if not ended:
             return
         now = self._env.monotonic()
         self._metrics.count("worker.evaluations", len(ended))
-        for tried in ended:
-            self._metrics.time("worker.invoke", now - tried.started)
-        deliveries = [unanswered.pop(tried.delivery.evaluation.id) for tried in ended]
+        for work in ended:
+            self._metrics.time("worker.invoke", now - work.started)
+        deliveries = [unanswered.pop(work.delivery.evaluation.id) for work in ended]
         try:
             await self._work.ack(*deliveries)
         except YurtError as error:
@@ -263,7 +263,7 @@ class Worker:
         started = self._env.monotonic()
         made = await self._env.in_thread(attempt) if is_large else attempt()
         self._since(f"worker.invoke_scheduler.{evaluation.type}", started)
-        return _recorded(made, records[-ATTEMPTS_KEPT:])
+        return _recorded(made, records[-ATTEMPTS_MAX:])
 
     def _may_reclaim(self, state: Snapshot, namespace: str) -> bool:
         """Whether something is guaranteed to a namespace: a search for what to reclaim takes longer than a turn."""

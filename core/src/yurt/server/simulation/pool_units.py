@@ -34,7 +34,7 @@ class NodeAmounts(NamedTuple):
 
     def less(self, other: NodeAmounts) -> NodeAmounts:
         """What is left without these amounts; none are negative."""
-        return NodeAmounts(*(max(0, own - taken) for own, taken in zip(self, other, strict=True)))
+        return NodeAmounts(*(max(0, own - used) for own, used in zip(self, other, strict=True)))
 
     def part(self, count: int) -> NodeAmounts:
         """Each of `count` equal parts, rounded up."""
@@ -43,15 +43,15 @@ class NodeAmounts(NamedTuple):
     def least_parts(self, free: NodeAmounts) -> int:
         """The fewest equal parts of which each fits into `free`; 0 where none does."""
         parts = 1
-        for asked, has in zip(self, free, strict=True):
-            if asked and has <= 0:
+        for required, has in zip(self, free, strict=True):
+            if required and has <= 0:
                 return 0
-            parts = max(parts, -(-asked // has) if asked else 1)
+            parts = max(parts, -(-required // has) if required else 1)
         return parts
 
     def times_in(self, free: NodeAmounts) -> int:
         """How often it fits into `free`; it asks for something."""
-        return min(has // asked for asked, has in zip(self, free, strict=True) if asked)
+        return min(has // required for required, has in zip(self, free, strict=True) if required)
 
 
 class PoolUnits(NamedTuple):
@@ -59,22 +59,22 @@ class PoolUnits(NamedTuple):
 
     free: tuple[NodeAmounts, ...]
     """Of each node, without what others keep."""
-    kept: NodeAmounts
+    reserved: NodeAmounts
     """The sum that services and system jobs keep."""
 
     def capacity(self, unit: str) -> int:
         """The units that jobs can have."""
         return sum(free.of(unit) for free in self.free)
 
-    def split(self, asked: NodeAmounts, size: int) -> Split:
+    def split(self, required: NodeAmounts, size: int) -> Split:
         """The equal allocations of a job of this size (its amount in the unit of the trace).
 
         The fewest that the nodes hold all at once, or some more that divide the size exactly; else the fewest, rounded
         up.
         """
-        if not any(asked):
+        if not any(required):
             return Split(1, False)
-        return _split(tuple(sorted(Counter(self.free).items())), asked, size)
+        return _split(tuple(sorted(Counter(self.free).items())), required, size)
 
 
 class Split(NamedTuple):
@@ -92,14 +92,14 @@ NOT_AT_ONCE: Final = "the nodes cannot hold all of its equal parts at once"
 
 
 @lru_cache(maxsize=4096)
-def _split(free: tuple[tuple[NodeAmounts, int], ...], asked: NodeAmounts, size: int) -> Split:
+def _split(free: tuple[tuple[NodeAmounts, int], ...], required: NodeAmounts, size: int) -> Split:
     """As `PoolUnits.split`; `free` has the number of nodes with each amount. Traces repeat the same jobs."""
 
     def fits(count: int) -> bool:
-        part = asked.part(count)
+        part = required.part(count)
         return sum(part.times_in(of_node) * nodes for of_node, nodes in free) >= count
 
-    least = min((parts for of_node, _ in free if (parts := asked.least_parts(of_node))), default=0)
+    least = min((parts for of_node, _ in free if (parts := required.least_parts(of_node))), default=0)
     if not least:
         return Split(1, False, NO_NODE)
     if size and least > size:
@@ -152,19 +152,19 @@ def _offered(node: Node) -> NodeAmounts:
 
 def _used(node: Node, allocs: Iterable[Allocation]) -> NodeAmounts:
     """A card of which a part is shared counts as used: jobs of traces take whole ones."""
-    gpus, found = _healthy_gpus(node), [(alloc, usage_of(alloc)) for alloc in allocs]
-    held = {
+    gpus, usages = _healthy_gpus(node), [(alloc, usage_of(alloc)) for alloc in allocs]
+    device_ids = {
         instance.partition("::")[0]
-        for alloc, _ in found
+        for alloc, _ in usages
         for task in alloc.allocated_resources.tasks.values()
         for device in task.devices
         for instance in device.device_ids
     }
     return NodeAmounts(
-        gpus=len(held & gpus),
-        cores=len({core for _, usage in found for core in usage.cores}),
-        cpu=sum(usage.cpu for _, usage in found),
-        memory_mb=sum(usage.memory for _, usage in found),
+        gpus=len(device_ids & gpus),
+        cores=len({core for _, usage in usages for core in usage.cores}),
+        cpu=sum(usage.cpu for _, usage in usages),
+        memory_mb=sum(usage.memory for _, usage in usages),
     )
 
 

@@ -128,19 +128,19 @@ class _PoolUse:
     def __init__(self, capacity: int, now: int) -> None:
         self.capacity = capacity
         self.tally = ServiceTally(now)
-        self._held: Counter[str] = Counter()
+        self._used: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
         self._sizes: Counter[int] = Counter()
         """Of the jobs that wait; 0 is a job without units, which no free unit helps."""
 
     def advance(self, now: int) -> None:
         """Count what was so until now."""
-        used = sum(self._held.values())
+        used = sum(self._used.values())
         self.tally.advance(
             now,
             used=used,
             free=max(0, self.capacity - used),
-            used_by_tenant=self._held,
+            used_by_tenant=self._used,
             waiting=self._waiting,
             smallest=min((size for size, number in self._sizes.items() if size and number > 0), default=0),
         )
@@ -152,7 +152,7 @@ class _PoolUse:
 
     def hold(self, run: _TraceRun, number: int = 1) -> None:
         """A job runs; with -1 it does not run any longer."""
-        self._held[run.submission.job.tenant] += number * run.units
+        self._used[run.submission.job.tenant] += number * run.units
 
     @property
     def waits(self) -> bool:
@@ -351,7 +351,7 @@ class _TracePlay:
             preemptions=self._preemptions,
             lost_s=self._lost_s,
             capacity=self._use.capacity,
-            kept=self._jobs.units.kept.of(self._plan.unit),
+            kept=self._jobs.units.reserved.of(self._plan.unit),
             rounded=sum(run.split.is_rounded for run in self._runs.values()),
             first=self._first,
             last=self._cluster.now,
@@ -365,7 +365,7 @@ def _units_for(plan: TracePlan, units: PoolUnits) -> PoolUnits:
     """The units of the pool; raises Invalid where jobs of the trace could have none."""
     if units.capacity(plan.unit):
         return units
-    if units.kept.of(plan.unit):
+    if units.reserved.of(plan.unit):
         keep = f'services and system jobs keep all {_plural(plan.unit)} of the pool "{plan.pool}"'
         raise Invalid(f"{keep}, which the trace asks for")
     raise Invalid(f'the nodes of the pool "{plan.pool}" have no {_plural(plan.unit)}, which the trace asks for')
@@ -375,7 +375,7 @@ def _plural(unit: str) -> str:
     return {"gpu": "GPUs", "core": "cores"}.get(unit, unit)
 
 
-def _asked(submission: Submission) -> NodeAmounts:
+def _required(submission: Submission) -> NodeAmounts:
     """What a job asks for; who reserves cores asks for no MHz in addition."""
     cpu = 0 if submission.cores else submission.cpu
     return NodeAmounts(submission.gpus, submission.cores, cpu, submission.memory_mb)
@@ -403,16 +403,16 @@ def _driver(nodes: Sequence[Node]) -> str:
 def _without_batch_work(state: Snapshot, namespaces: set[str]) -> Snapshot:
     """The state without its batch jobs, and with these namespaces."""
     edit = state.edit(state.index + 1)
-    gone = {key for key, job in state.jobs.items() if job.type in _BATCH}
+    removed = {key for key, job in state.jobs.items() if job.type in _BATCH}
     for alloc in state.allocs.values():
-        if (alloc.namespace, alloc.job_id) in gone or (alloc.job is not None and alloc.job.type in _BATCH):
+        if (alloc.namespace, alloc.job_id) in removed or (alloc.job is not None and alloc.job.type in _BATCH):
             edit.delete(Tables.allocs, alloc.id)
     for evaluation in state.evals.values():
-        if (evaluation.namespace, evaluation.job_id) in gone:
+        if (evaluation.namespace, evaluation.job_id) in removed:
             edit.delete(Tables.evals, evaluation.id)
     for usage_key in list(state.queue_usages.keys()):
         edit.delete(Tables.queue_usages, usage_key)
-    for key in gone:
+    for key in removed:
         edit.delete(Tables.jobs, key)
     for name in sorted(namespaces):
         if name not in state.namespaces:
@@ -432,7 +432,7 @@ class _TraceJobs(NamedTuple):
     def job_of(self, submission: Submission, now: UnixNano) -> tuple[Job, Split]:
         """A batch job of equal allocations, a gang if no node could hold all of it."""
         traced, plan = submission.job, self.plan
-        split = self.units.split(_asked(submission), traced.size)
+        split = self.units.split(_required(submission), traced.size)
         count, name = split.parts, f"{self.prefix}-{traced.id}"
         cards, cores = -(-submission.gpus // count), -(-submission.cores // count)
         resources = Resources(

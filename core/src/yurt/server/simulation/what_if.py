@@ -138,7 +138,7 @@ class _WhatIf:
         preempted = Counter((alloc.namespace, alloc.job_id) for alloc in self._cluster.preempted)
         submitted = {job.key for job in scenario.jobs}
         starts = self._starts()
-        found: list[JobOutlook] = []
+        outlooks: list[JobOutlook] = []
         for key, job in sorted(after.jobs.items()):
             waits = _missing(after, job)
             one = JobOutlook(
@@ -154,16 +154,16 @@ class _WhatIf:
                 expected_start=starts.get(key, 0),
             )
             if waits or one.is_worse or one.lost or one.is_submitted or one.runs != one.runs_before:
-                found.append(one)
-        return found
+                outlooks.append(one)
+        return outlooks
 
     def _starts(self) -> Mapping[JobKey, int]:
-        found: dict[JobKey, int] = {}
+        starts: dict[JobKey, int] = {}
         state, now = self._cluster.state, self._cluster.now
         for pool, row in sorted(state.node_pools.items()):
             if row.batch_queue is not None:
-                found |= {key: forecast.likely for key, forecast in forecasts(state, pool, now).items()}
-        return found
+                starts |= {key: forecast.likely for key, forecast in forecasts(state, pool, now).items()}
+        return starts
 
 
 def _running(state: Snapshot, *, lost: Set[str] = frozenset()) -> Counter[JobKey]:

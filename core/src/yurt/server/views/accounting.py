@@ -32,12 +32,12 @@ class UsageDayRows(NamespacedRow[UsageDayKey, UsageDay]):
 
     def sums(self, namespace: str = "*", day: int = 0) -> dict[str, UsageDay]:
         """The sums of each namespace from a day on."""
-        found: dict[str, UsageDay] = {}
+        by_namespace: dict[str, UsageDay] = {}
         for row in self.of_namespace(namespace):
             if row.day >= day:
-                earlier = found.get(row.namespace)
-                found[row.namespace] = row if earlier is None else added(earlier, row)
-        return found
+                earlier = by_namespace.get(row.namespace)
+                by_namespace[row.namespace] = row if earlier is None else added(earlier, row)
+        return by_namespace
 
 
 class UsageReport(NamedTuple):
@@ -76,8 +76,8 @@ class Accounts:
 
     def of_job(self, key: JobKey, now: int) -> UsageDay | None:
         """The sums of a job's allocations; None when none of them had GPUs."""
-        found = list(self._accounts(self._rows().where("job", key), now))
-        return _sum(key[0], found) if found else None
+        accounts = list(self._accounts(self._rows().where("job", key), now))
+        return _sum(key[0], accounts) if accounts else None
 
     def report(self, namespace: str, day: int, now: int) -> UsageReport:
         """The sums of a namespace, or of all that are visible (`*`), from a day on; walks over all allocations."""

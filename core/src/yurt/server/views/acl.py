@@ -84,8 +84,8 @@ class PolicyRows(Rows[str, ACLPolicy]):
 
     def own(self) -> tuple[ACLPolicy, ...]:
         """The policies from which the caller's rights derive, by name."""
-        found = (self._table.get(name) for name in sorted(self._own))
-        return tuple(policy for policy in found if policy is not None)
+        policies = (self._table.get(name) for name in sorted(self._own))
+        return tuple(policy for policy in policies if policy is not None)
 
     def _sees(self, row: ACLPolicy) -> bool:
         return self._access.sees_all or row.name == ANONYMOUS or row.name in self._own

@@ -76,8 +76,10 @@ class Subscription:
         self._events = events
         self._access = access
         self._event_filter = event_filter
-        self._looked_at = 0
-        self._asked: tuple[str | None, ...] = namespaces if event_filter.namespace == ALL else (event_filter.namespace,)
+        self._slice_count = 0
+        self._namespaces: tuple[str | None, ...] = (
+            namespaces if event_filter.namespace == ALL else (event_filter.namespace,)
+        )
         self.check()
 
     @property
@@ -90,7 +92,7 @@ class Subscription:
         for name in dict.fromkeys(name for name, _ in self._event_filter.topics):
             access = self._access.narrowed(NEEDS[name])
             if not access.sees_all:
-                for namespace in self._asked:
+                for namespace in self._namespaces:
                     access.require(Scope(namespace=namespace))
 
     async def rows(
@@ -100,30 +102,30 @@ class Subscription:
 
         Raises Conflict when events are missing, and PermissionDenied once the reader may no longer subscribe.
         """
-        self._looked_at = 0
+        self._slice_count = 0
         async with aclosing(self._events.subscribe(from_index)) as events:
             async for event in events:
                 if event.changes:
                     self.check()
-                found = await self._of_event(event, turns, render)
-                if found:
-                    yield event.index, found
+                rows = await self._of_event(event, turns, render)
+                if rows:
+                    yield event.index, rows
 
     async def _of_event(self, event: Event, turns: Turns, render: Callable[[Event, EventRow], T]) -> list[T]:
         """The reader's changes of one command; slices may span commands."""
-        rows, found = SeenRows(event, self._event_filter, self._access), list[T]()
+        rows, rendered = SeenRows(event, self._event_filter, self._access), list[T]()
         for change in event.changes:
-            if self._looked_at >= CHANGES_A_SLICE:
+            if self._slice_count >= CHANGES_A_SLICE:
                 await turns.next()
-                self._looked_at = 0
-            self._looked_at += 1
+                self._slice_count = 0
+            self._slice_count += 1
             row = rows.visible(change)
             if row is not None:
-                found.append(render(event, row))
-        return found
+                rendered.append(render(event, row))
+        return rendered
 
 
-class _AskedTopics(NamedTuple):
+class _TopicFilter(NamedTuple):
     """The filter for a command's rows of one topic."""
 
     keys: frozenset[str]
@@ -139,7 +141,7 @@ class SeenRows:
         self._event = event
         self._event_filter = event_filter
         self._access = access
-        self._by_topic: dict[str, _AskedTopics | None] = {}
+        self._by_topic: dict[str, _TopicFilter | None] = {}
 
     def visible(self, change: Change) -> EventRow | None:
         """The change for the reader; None when it was not requested or is not visible."""
@@ -147,22 +149,22 @@ class SeenRows:
         topic, kind = table.topic, self._event.type
         if topic is None or kind is None or (is_deleted and not kind.publishes_deletion):
             return None
-        asked = self._by_topic[topic.name] if topic.name in self._by_topic else self._look_up(topic)
-        if asked is None:
+        topic_filter = self._by_topic[topic.name] if topic.name in self._by_topic else self._look_up(topic)
+        if topic_filter is None:
             return None
         row = change.before if is_deleted else change.after
         namespace = "" if table.namespace_of is None else table.namespace_of(change.key, row)
         if not self._event_filter.takes(namespace):
             return None
-        keys, access = asked
+        keys, access = topic_filter
         if ALL not in keys and keys.isdisjoint((topic.key(row), *topic.filter_keys(row))):
             return None
         if not access.sees_all and not access.allows(topic.place(row)._replace(namespace=namespace or None)):
             return None
         return EventRow(topic, kind.name, namespace, row, is_deleted)
 
-    def _look_up(self, topic: Topic[Any]) -> _AskedTopics | None:
+    def _look_up(self, topic: Topic[Any]) -> _TopicFilter | None:
         keys = self._event_filter.keys_of(topic.name)
-        asked = None if keys is None else _AskedTopics(keys, self._access.narrowed(topic.needs))
-        self._by_topic[topic.name] = asked
-        return asked
+        topic_filter = None if keys is None else _TopicFilter(keys, self._access.narrowed(topic.needs))
+        self._by_topic[topic.name] = topic_filter
+        return topic_filter

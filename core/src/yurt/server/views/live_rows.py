@@ -88,8 +88,8 @@ class LiveRows:
         if place.kind == JOBS.name:
             if place.parent and place.namespace != ALL:
                 keys = state.jobs.keys_where("parent", (place.namespace, place.parent))
-                found = (self._models.jobs.get(key) for key in keys)
-                return SeenRow(state.index, [row for row in found if row is not None], is_selected)
+                rows = (self._models.jobs.get(key) for key in keys)
+                return SeenRow(state.index, [row for row in rows if row is not None], is_selected)
             return SeenRow(state.index, list(self._models.jobs.values()), is_selected)
         if place.kind == NODES.name:
             return SeenRow(state.index, list(self._models.nodes.values()), is_selected)
@@ -103,11 +103,11 @@ class LiveRows:
         """The devices of nodes with their users."""
         state = await self._models.refreshed()
         sees = self._by_kind[ALLOCATIONS.name]
-        found = []
+        lists = []
         for node_id in node_ids:
             node = state.nodes.get(node_id)
-            found.append([] if node is None else card_list(state, node, sees.allows_namespace))
-        return found
+            lists.append([] if node is None else card_list(state, node, sees.allows_namespace))
+        return lists
 
     async def overview(self, namespace: str, agents: Agents) -> dict[str, Any]:
         """Numbers, capacity and problems; a part that the caller may not see is None."""

@@ -81,8 +81,8 @@ class QuotaUsages:
         for usage in self.named(self.names(), region=region):
             spec = self._state.quotas[usage.name]
             limit = spec.limit_of(region)
-            for found in usage.used.values():
-                yield from ((spec.name, *each) for each in _dimensions(found, limit or QuotaLimit()))
+            for amounts in usage.used.values():
+                yield from ((spec.name, *each) for each in _dimensions(amounts, limit or QuotaLimit()))
 
     def guarantees(self, region: str) -> Iterator[tuple[str, str, float, float]]:
         """(quota, dimension, guaranteed, used) of the whole region, for metrics."""
@@ -107,16 +107,16 @@ class QuotaUsages:
         )
 
     def _used(self, limit: QuotaLimit, members: Sequence[str]) -> QuotaLimit:
-        state, asked = self._state, limit.region_limit or QuotaResources()
+        state, limits = self._state, limit.region_limit or QuotaResources()
         storage = QuotaStorageResources(
             variables_mb=mib_of(variables_bytes(state, members)),
             host_volumes_mb=mib_of(host_volumes_bytes(state, members)),
         )
         pools = tuple(
             NodePoolLimit(node_pool=pool.node_pool, **self._amounts(members, pool.devices, pool.node_pool)._asdict())
-            for pool in asked.node_pools
+            for pool in limits.node_pools
         )
-        amounts = self._amounts(members, asked.devices)
+        amounts = self._amounts(members, limits.devices)
         resources = QuotaResources(**amounts._asdict(), storage=storage, node_pools=pools)
         return QuotaLimit(
             region=limit.region,
@@ -126,13 +126,13 @@ class QuotaUsages:
             guaranteed=None if limit.guaranteed is None else self._guaranteed(limit.guaranteed, members),
         )
 
-    def _guaranteed(self, asked: QuotaResources, members: Sequence[str]) -> QuotaResources:
+    def _guaranteed(self, guarantee: QuotaResources, members: Sequence[str]) -> QuotaResources:
         """The usage of the guaranteed amounts."""
         pools = tuple(
             NodePoolLimit(node_pool=pool.node_pool, **self._amounts(members, pool.devices, pool.node_pool)._asdict())
-            for pool in asked.node_pools
+            for pool in guarantee.node_pools
         )
-        return QuotaResources(**self._amounts(members, asked.devices)._asdict(), node_pools=pools)
+        return QuotaResources(**self._amounts(members, guarantee.devices)._asdict(), node_pools=pools)
 
     def _amounts(self, members: Sequence[str], devices: Sequence[RequestedDevice], pool: str = "") -> _Amounts:
         used = used_by(self._state, members, pool)
@@ -152,8 +152,8 @@ def _dimensions(used: QuotaLimit, limit: QuotaLimit) -> Iterator[tuple[str, floa
     amounts, limits = used.region_limit or QuotaResources(), limit.region_limit or QuotaResources()
     for name in ("cpu", "cores", "memory_mb", "memory_max_mb", "secrets_mb"):
         yield name.removesuffix("_mb"), float(getattr(amounts, name) or 0), _allowed(getattr(limits, name))
-    for device, asked in zip(amounts.devices, limits.devices, strict=True):
-        yield f"device {device.name}", float(device.count), _allowed(asked.count)
+    for device, device_limit in zip(amounts.devices, limits.devices, strict=True):
+        yield f"device {device.name}", float(device.count), _allowed(device_limit.count)
     storage = amounts.storage or QuotaStorageResources()
     yield "variables", float(storage.variables_mb), _allowed(limit.variables_mb)
     yield "host_volumes", float(storage.host_volumes_mb), _allowed(limit.host_volumes_mb)

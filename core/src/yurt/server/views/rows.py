@@ -141,8 +141,8 @@ class Rows(Generic[K, R]):
 
     def where(self, column: str, value: object) -> tuple[R, ...]:
         """The visible rows with an index value, in key order; for small sets."""
-        found = self._table.where(column, value)
-        return found if self._access.sees_all else tuple(filter(self._sees, found))
+        rows = self._table.where(column, value)
+        return rows if self._access.sees_all else tuple(filter(self._sees, rows))
 
     def each_where(self, column: str, value: object) -> Listing[R]:
         """The same, unordered and lazily read."""

@@ -46,5 +46,5 @@ class DeploymentRows(NamespacedRow[str, Deployment]):
 
     def newest_of(self, key: JobKey) -> Deployment | None:
         """The newest deployment of a job."""
-        found = self._state.latest_deployment(*key)
-        return found if found is not None and self._sees(found) else None
+        deployment = self._state.latest_deployment(*key)
+        return deployment if deployment is not None and self._sees(deployment) else None

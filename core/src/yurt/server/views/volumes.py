@@ -67,9 +67,9 @@ class CsiVolumeRows(NamespacedRow[tuple[str, str], CSIVolume]):
             self._claims[namespace] = claims(self._state, namespace)
         return self._claims[namespace].get(volume.id, [])
 
-    def allocations(self, found: Sequence[Claim]) -> list[Allocation]:
+    def allocations(self, volume_claims: Sequence[Claim]) -> list[Allocation]:
         """The allocations of claims, each once, which share the volume's namespace."""
-        return [self._state.allocs[alloc_id] for alloc_id in dict.fromkeys(claim.alloc_id for claim in found)]
+        return [self._state.allocs[alloc_id] for alloc_id in dict.fromkeys(claim.alloc_id for claim in volume_claims)]
 
     def plugins(self) -> Mapping[str, CSIPlugin]:
         """All plugins by id; they have no namespace."""

@@ -111,7 +111,7 @@ class Checks:
 
     def _is_of_old_term(self, server: SimServer) -> bool:
         """Whether a server still stores commands of its term after a newer term began."""
-        return server.is_leader and server.leader.known.epoch < max(self._leaders)
+        return server.is_leader and server.leader.leadership.epoch < max(self._leaders)
 
     def _check_changes(self, state: Snapshot, changes: Changes) -> None:
         """Check the changed rows, and the nodes and jobs around them."""

@@ -183,7 +183,7 @@ class Cluster:
         for agent in self.servers:
             server = agent.server
             if server is not None and agent.is_up and server.is_leader:
-                self.checks.leads(server, server.leader.known.epoch, self.loop.time())
+                self.checks.leads(server, server.leader.leadership.epoch, self.loop.time())
 
     async def _wait_until(self, condition: object, limit_s: float, text: str) -> None:
         end_s = self.loop.time() + limit_s
