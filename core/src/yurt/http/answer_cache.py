@@ -57,13 +57,14 @@ class DerivedIndexes:
         self._seen: set[str] = set()
         self._empty_at: dict[str, int] = {}
 
-    def index_of(self, name: str, index: int, has_rows: Callable[[], bool], *, known: int) -> int:
+    def index_of(self, name: str, index: int, has_rows: Callable[[], bool], *, client_index: int) -> int:
         """`index`, the newest of the list's tables, or 0.
 
-        `known` is the index that the caller has of the list, 0 without one; `has_rows` is asked once for each index.
+        `client_index` is the index that the caller has of the list, 0 without one; `has_rows` is asked once for each
+        index.
         """
         # 1 is what watchers of an empty list send: they must wait. An index above the newest is from another state.
-        if name in self._seen or 1 < known <= index:
+        if name in self._seen or 1 < client_index <= index:
             self._seen.add(name)
             return index
         if self._empty_at.get(name) == index:
@@ -85,15 +86,15 @@ class AnswerCache:
 
     def find(self, key: AnswerKey, tables: Tables) -> CachedAnswer | None:
         """The answer of a key for these tables; one for others is dropped."""
-        found = self._entries.get(key)
-        if found is None:
+        cached = self._entries.get(key)
+        if cached is None:
             return None
-        for kept, table in zip(found.tables, tables, strict=True):
-            if kept() is not table:
+        for ref, table in zip(cached.tables, tables, strict=True):
+            if ref() is not table:
                 self._drop(key)
                 return None
         self._entries.move_to_end(key)
-        return found
+        return cached
 
     def keep(
         self, key: AnswerKey, tables: Tables, pieces: Sequence[bytes], index: int, next_token: str
@@ -104,20 +105,20 @@ class AnswerCache:
             return pieces
         self._drop(key)
         refs = tuple(map(weakref.ref, tables))
-        kept = tuple(pieces)
-        self._entries[key] = CachedAnswer(refs, kept, index, next_token, size)
+        stored = tuple(pieces)
+        self._entries[key] = CachedAnswer(refs, stored, index, next_token, size)
         self.bytes += size
         while self.bytes > self._bytes_max:
             self._drop(next(iter(self._entries)))
-        return kept
+        return stored
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def _drop(self, key: AnswerKey) -> None:
-        found = self._entries.pop(key, None)
-        if found is not None:
-            self.bytes -= found.size
+        dropped = self._entries.pop(key, None)
+        if dropped is not None:
+            self.bytes -= dropped.size
 
 
 class AnswerSlot(NamedTuple):

@@ -125,8 +125,8 @@ async def list_rows(
     if not isinstance(render, Form | Whole):
         return await list_page(call, listing(view), index, render=render(view), key=key)
     slot = answer_slot(call, view, kinds, namespace)
-    if slot is not None and (kept := slot.find()) is not None:
-        return list_answer(call, kept.pieces, kept.at_index, kept.next_token)
+    if slot is not None and (cached := slot.find()) is not None:
+        return list_answer(call, cached.pieces, cached.at_index, cached.next_token)
     at = WholeAt(render.render(view), slot) if isinstance(render, Whole) else FormAt(render, view, slot)
     return await list_page(call, listing(view), index, render=at, key=key)
 
@@ -170,7 +170,7 @@ async def list_page(
 ) -> web.Response:
     """A page of a listing, oldest first."""
     pager = _pager(call, listing, render, key, is_reversed=call.options.reverse)
-    return await page_answer(call, pager, index, **_kept(call, render))
+    return await page_answer(call, pager, index, **_cached_answer(call, render))
 
 
 async def list_page_newest_first(
@@ -184,7 +184,7 @@ async def list_page_newest_first(
 ) -> web.Response:
     """A page of a listing, newest first unless it is reversed."""
     pager = _pager(call, listing, render, key, is_reversed=not call.options.reverse)
-    return await page_answer(call, pager, index, write=write, **_kept(call, render))
+    return await page_answer(call, pager, index, write=write, **_cached_answer(call, render))
 
 
 def _pager(
@@ -221,7 +221,7 @@ class _CachedAnswer(TypedDict, total=False):
     slot: AnswerSlot | None
 
 
-def _kept(call: Call, render: object) -> _CachedAnswer:
+def _cached_answer(call: Call, render: object) -> _CachedAnswer:
     if isinstance(render, WholeAt):
         return {"slot": render.slot}
     return {"is_encoded": not call.options.filter, "slot": render.slot} if isinstance(render, FormAt) else {}

@@ -32,7 +32,7 @@ from yurt.http.forwarding.regions import OtherRegion, answer_from, requested_reg
 from yurt.http.forwarding_headers import NOT_LEADING
 from yurt.http.leases import OpenLeases
 from yurt.http.node_routes import check_node_route
-from yurt.http.pieces import KeptAnswer, PiecesBody
+from yurt.http.pieces import CachedResponse, PiecesBody
 from yurt.http.plain_reads.fast_path import FAST_PATH, FastPath
 from yurt.http.plain_reads.response_headers import COMPRESS_MIN, accepts_gzip, complete_headers, count_response
 from yurt.http.route_table import add_all_routes
@@ -190,7 +190,7 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
     except web.HTTPRequestEntityTooLarge:
         return web.Response(status=413, text=f"Request body is too large: the limit is {BODY_MAX} bytes")
     except web.RequestPayloadError as error:
-        if _has_left(request):
+        if _is_disconnected(request):
             return web.Response(status=READER_LEFT)
         return _broken_off(request, error) or _unread_body(request, error)
     except web.HTTPNotFound:
@@ -200,7 +200,7 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
     except web.HTTPException as error:
         return web.Response(status=error.status, text=error.reason)
     except Exception as error:
-        if isinstance(error, ConnectionError) and _has_left(request):
+        if isinstance(error, ConnectionError) and _is_disconnected(request):
             return web.Response(status=READER_LEFT)
         log.exception("request failed: method=%s path=%s", request.method, request.path)
         shown = public_error(error) or YurtError(INTERNAL, reason=Reason.INTERNAL)
@@ -228,11 +228,11 @@ def _unread_body(request: web.Request, error: web.RequestPayloadError) -> web.Re
 
 def _broken_off(request: web.Request, error: Exception) -> web.StreamResponse | None:
     """End a started response without its last chunk, so that its reader sees that it is incomplete."""
-    begun = next(iter(BEGUN.get()), None)
-    if begun is not None and request.transport is not None:
+    response = next(iter(BEGUN.get()), None)
+    if response is not None and request.transport is not None:
         log.info("answer ended early: method=%s path=%s error=%s", request.method, request.path, error)
         request.transport.close()
-    return begun
+    return response
 
 
 async def _where_it_belongs(request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -259,8 +259,8 @@ async def _in_region(request: web.Request, handler: _Handler) -> web.StreamRespo
     """Answer here, or forward the request to a server that can answer."""
     app = request.app
     if LEADER_FORWARDING in app:
-        begun = BEGUN.get()
-        return await app[LEADER_FORWARDING].answer(request, handler, lambda: bool(begun))
+        started = BEGUN.get()
+        return await app[LEADER_FORWARDING].answer(request, handler, lambda: bool(started))
     servers = app[CONTEXT].servers
     try:
         return await handler(request)
@@ -272,7 +272,7 @@ async def _in_region(request: web.Request, handler: _Handler) -> web.StreamRespo
     return await forward(request, servers)
 
 
-def _has_left(request: web.Request) -> bool:
+def _is_disconnected(request: web.Request) -> bool:
     """Whether the caller has closed the connection, which is how a stream normally ends."""
     return request.transport is None or request.transport.is_closing()
 
@@ -288,7 +288,7 @@ async def _compression(request: web.Request, handler: _Handler) -> web.StreamRes
         match response.body:
             case bytes() as body if len(body) < COMPRESS_MIN:
                 pass
-            case PiecesBody() | bytes() as body if isinstance(response, KeptAnswer):
+            case PiecesBody() | bytes() as body if isinstance(response, CachedResponse):
                 response.uncompressed = body
                 response.body = await request.app[CONTEXT].zipped.zipped(body)
                 response.headers[hdrs.CONTENT_ENCODING] = web.ContentCoding.gzip.value
@@ -301,8 +301,8 @@ async def _compression(request: web.Request, handler: _Handler) -> web.StreamRes
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    if (begun := BEGUN.get(None)) is not None:
-        begun.append(response)
+    if (started := BEGUN.get(None)) is not None:
+        started.append(response)
     context = request.app[CONTEXT]
     count_response(context.metrics, response.status)
     complete_headers(request, response, context.agent.response_headers)

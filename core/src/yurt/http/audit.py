@@ -65,10 +65,10 @@ async def note_answer(request: web.Request, response: web.StreamResponse) -> Non
     """Keep the answer that begins: a reader that leaves it ends the request without one."""
     record = request.get(RECORD)
     if isinstance(record, AuditRecord):
-        record.begun = response
+        record.response = response
 
 
-async def _whoever_asks(request: web.Request) -> Actor:
+async def _actor_of(request: web.Request) -> Actor:
     """The actor of a request that was refused before its caller was identified."""
     try:
         return await identified(request.app[CONTEXT], request)
@@ -91,7 +91,7 @@ class AuditRecord:
         self._is_received = False
         self._shown: tuple[tuple[object, ...], EncodedRequest] | None = None
         """The facts that the last line showed, and how."""
-        self.begun: web.StreamResponse | None = None
+        self.response: web.StreamResponse | None = None
         """The answer, once it has begun."""
         self.trace = Trace()
 
@@ -125,7 +125,7 @@ class AuditRecord:
         replaced, unless the first line already describes the change.
         """
         if self._actor is None and response.status in REFUSED:
-            self._actor = await _whoever_asks(self._request)
+            self._actor = await _actor_of(self._request)
         data = self._last_line(response.status, response.headers.get(ERROR_HEADER, ""))
         if not data:
             return response
@@ -138,7 +138,7 @@ class AuditRecord:
 
     def abandon(self, status: int) -> None:
         """Write the last line of a request whose caller no longer waits for an answer."""
-        status = status if self.begun is None else self.begun.status
+        status = status if self.response is None else self.response.status
         if data := self._last_line(status, ""):
             self._trail.post(data)
 
@@ -174,22 +174,22 @@ class AuditRecord:
         facts = (self._route, self._actor, trace.object, len(trace.decisions), trace.omitted)
         if self._shown is None or self._shown[0] != facts:
             clean = cleaner(request.app[AUTHORITY].is_secret, token_text(request))
-            self._shown = (facts, encode_request(self._asked(), clean))
+            self._shown = (facts, encode_request(self._audited_request(), clean))
         return self._shown[1]
 
-    def _asked(self) -> AuditedRequest:
+    def _audited_request(self) -> AuditedRequest:
         from yurt.audit.events import AuditedRequest
 
         request = self._request
         actor = self._actor or actor_of(request)
         named = self.trace.object if self.trace.object.id else self._object()
-        found = (made.scope.namespace for made in reversed(self.trace.decisions))
+        namespaces = (made.scope.namespace for made in reversed(self.trace.decisions))
         return AuditedRequest(
             id=self._id,
             operation=request.method,
             endpoint=request.path,
             route=self._route.path if self._route is not None else "",
-            namespace=next((each for each in found if each is not None), self._namespace),
+            namespace=next((each for each in namespaces if each is not None), self._namespace),
             origin=actor.origin,
             identity=self._identity or request.app[AUTHORITY].identify(actor),
             object=named,
@@ -200,8 +200,8 @@ class AuditRecord:
     def _object(self) -> ObjectName:
         """The object that the path names."""
         path = self._route.path if self._route is not None else ""
-        found = _PARAMETER.search(path)
-        if found is None:
+        match = _PARAMETER.search(path)
+        if match is None:
             return ObjectName()
-        kind = path[: found.start()].removeprefix("/v1/").strip("/")
-        return ObjectName(_KINDS.get(kind, kind), self._request.match_info.get(found[1], ""))
+        kind = path[: match.start()].removeprefix("/v1/").strip("/")
+        return ObjectName(_KINDS.get(kind, kind), self._request.match_info.get(match[1], ""))

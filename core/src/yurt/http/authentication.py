@@ -74,8 +74,8 @@ def session_text(request: web.Request) -> str:
     if "Cookie" not in headers:
         return ""
     cookies = request.cookies
-    found = cookies.get(SECURE_COOKIE, "")
-    return found if found or is_secure(request) else cookies.get(COOKIE, "")
+    cookie = cookies.get(SECURE_COOKIE, "")
+    return cookie if cookie or is_secure(request) else cookies.get(COOKIE, "")
 
 
 def session_problem(request: web.Request) -> str:
@@ -123,8 +123,8 @@ def connection_of(request: web.Request) -> ApiProtocol | None:
 def origin_over(connection: ApiProtocol | None, request: web.Request) -> Origin:
     """As `origin_of` for a request of this connection."""
     sealed = request.headers.get(ORIGIN)
-    if sealed is not None and (found := _opened(sealed)) is not None:
-        return found
+    if sealed is not None and (origin := _opened(sealed)) is not None:
+        return origin
     if connection is None:
         return _origin_of_connection(request)
     if connection.origin is None:

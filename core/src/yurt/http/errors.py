@@ -47,8 +47,8 @@ def public_error(error: Exception) -> YurtError | None:
     if isinstance(error, YurtError):
         return error
     if isinstance(error, ExceptionGroup):
-        found = [public_error(each) for each in error.exceptions]
-        return None if None in found else found[0]
+        errors = [public_error(each) for each in error.exceptions]
+        return None if None in errors else errors[0]
     if isinstance(error, TimeoutError):
         text = "It took too long: the agent's machine, or an engine on it, does not answer in time"
         return Unavailable(text, reason=Reason.TIMED_OUT)

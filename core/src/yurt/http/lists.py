@@ -13,7 +13,7 @@ from yurt.api.uuids import HEX_DIGITS, uuid_prefix
 from yurt.http.answer_cache import AnswerSlot
 from yurt.http.call import Call, read_headers
 from yurt.http.errors import Refused
-from yurt.http.pieces import KeptAnswer, body_of
+from yurt.http.pieces import CachedResponse, body_of
 
 UUID_LENGTH = 36
 
@@ -60,7 +60,7 @@ def list_answer(call: Call, pieces: Sequence[bytes], index: int, next_token: str
     headers = read_headers(call, index)
     if next_token:
         headers["X-Nomad-NextToken"] = next_token
-    kind = KeptAnswer if isinstance(pieces, tuple) else web.Response
+    kind = CachedResponse if isinstance(pieces, tuple) else web.Response
     return kind(body=body_of(pieces), content_type="application/json", headers=headers)
 
 

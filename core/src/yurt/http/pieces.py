@@ -27,7 +27,7 @@ class PiecesBody(payload.Payload):
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         super().__init__(deque(pieces), content_type="application/json")
-        self.kept = pieces if isinstance(pieces, tuple) else ()
+        self.cached = pieces if isinstance(pieces, tuple) else ()
         """The whole body, where its maker keeps it."""
         self._size = sum(map(len, pieces))
 
@@ -51,7 +51,7 @@ def body_of(pieces: Sequence[bytes]) -> bytes | PiecesBody:
     return pieces[0] if len(pieces) == 1 else PiecesBody(pieces)
 
 
-class KeptAnswer(web.Response):
+class CachedResponse(web.Response):
     """An answer whose bytes are cached for further requests."""
 
     uncompressed: bytes | PiecesBody | None = None
@@ -71,19 +71,19 @@ class ZippedTexts:
 
     def find(self, body: bytes) -> bytes | None:
         """A short body in gzip's format, if that is cached."""
-        found = self._entries.get(id(body))
-        if found is None or len(found[1]) > 1:
+        entry = self._entries.get(id(body))
+        if entry is None or len(entry[1]) > 1:
             return None
         self._entries.move_to_end(id(body))
-        return found[1][0]
+        return entry[1][0]
 
     async def zipped(self, body: bytes | PiecesBody) -> bytes | PiecesBody:
         """A body in gzip's format."""
-        source = body.kept if isinstance(body, PiecesBody) else body
-        found = self._entries.get(id(source))
-        if found is not None:
+        source = body.cached if isinstance(body, PiecesBody) else body
+        entry = self._entries.get(id(source))
+        if entry is not None:
             self._entries.move_to_end(id(source))
-            return body_of(found[1])
+            return body_of(entry[1])
         pieces = (source,) if isinstance(source, bytes) else source
         is_short = sum(map(len, pieces)) <= ZIPPED_AT_ONCE
         made = tuple(_zip(pieces) if is_short else await asyncio.to_thread(_zip, pieces))

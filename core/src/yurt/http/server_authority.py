@@ -51,7 +51,7 @@ FAILED_S: Final = 1.0
 """How long no server is queried after one did not answer: requests would queue for the same failure."""
 ASK_LIMIT_S: Final = 5.0
 CALLERS_MAX: Final = 512
-STRANGERS_MAX: Final = 256
+REFUSED_CALLERS_MAX: Final = 256
 """Callers without rights are kept separately, so that guessing cannot evict other callers."""
 ASKS_MAX: Final = 32
 """Questions to the servers at a time."""
@@ -62,7 +62,7 @@ Ask = Callable[[ShownCredential], Awaitable[CallerRights]]
 """Asks a server for the rights of a caller."""
 
 
-class _Kept(NamedTuple):
+class _CachedRights(NamedTuple):
     rights: Rights
     identity: Identity
     new_until_s: float
@@ -77,8 +77,8 @@ class ServerAuthority:
         self._ask = ask
         self._env = env
         self._ttl_s = max(ttl_s, TTL_MIN_S)
-        self._known: LruCache[Caller, _Kept] = LruCache(CALLERS_MAX)
-        self._strangers: LruCache[Caller, _Kept] = LruCache(STRANGERS_MAX)
+        self._permitted: LruCache[Caller, _CachedRights] = LruCache(CALLERS_MAX)
+        self._refused: LruCache[Caller, _CachedRights] = LruCache(REFUSED_CALLERS_MAX)
         self._asking: dict[Caller, asyncio.Lock] = {}
         self._slots = asyncio.Semaphore(ASKS_MAX)
         self._failure = ""
@@ -104,12 +104,12 @@ class ServerAuthority:
         caller = actor.caller
         if isinstance(caller, InvalidToken):
             return  # it has no rights, whatever a server knows
-        if self._is_known(caller, is_refused=is_refused):
+        if self._is_cached(caller, is_refused=is_refused):
             return
         lock = self._asking.setdefault(caller, asyncio.Lock())
         try:
             async with lock:  # one question for all requests of a caller
-                if not self._is_known(caller, is_refused=is_refused):
+                if not self._is_cached(caller, is_refused=is_refused):
                     await self._learn(caller, token)
         finally:
             if not lock.locked():
@@ -123,22 +123,22 @@ class ServerAuthority:
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor has the need's rights on objects in the scope."""
-        kept = self._kept(actor.caller)
-        if kept is None:
+        cached = self._cached_rights(actor.caller)
+        if cached is None:
             return satisfied(need, lambda _: False, has_row=True)
-        return kept.rights.allows(need, scope)
+        return cached.rights.allows(need, scope)
 
     def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
         """As `allows`."""
-        kept = self._kept(actor.caller)
-        if kept is None:
+        cached = self._cached_rights(actor.caller)
+        if cached is None:
             return Decision(is_allowed=self.allows(actor, need, scope), reason=self.identify(actor).problem)
-        return decide(kept.rights, need, scope)
+        return decide(cached.rights, need, scope)
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         """Whether `allows` is true in every scope."""
-        kept = self._kept(actor.caller)
-        return self.allows(actor, need, ANYWHERE) if kept is None else kept.rights.allows_everywhere(need)
+        cached = self._cached_rights(actor.caller)
+        return self.allows(actor, need, ANYWHERE) if cached is None else cached.rights.allows_everywhere(need)
 
     def namespaces_allowed(self, actor: Actor, need: Need, names: frozenset[str]) -> None:
         """Unknown, as `standing`."""
@@ -148,29 +148,29 @@ class ServerAuthority:
 
     def fixed(self, actor: Actor, need: Need) -> Permissions:
         """The rights that a server gave the actor, for a thread."""
-        kept = self._kept(actor.caller)
-        return ALLOW_NOBODY if kept is None else FixedRights(kept.rights)
+        cached = self._cached_rights(actor.caller)
+        return ALLOW_NOBODY if cached is None else FixedRights(cached.rights)
 
     def identify(self, actor: Actor) -> Identity:
         """The actor's identity according to a server, without the names of policies."""
-        kept = self._kept(actor.caller)
-        if kept is not None:
-            return kept.identity
+        cached = self._cached_rights(actor.caller)
+        if cached is not None:
+            return cached.identity
         if isinstance(actor.caller, InvalidToken):
             return Identity(resolved_by=identities.INVALID, problem=actor.caller.problem)
         return Identity(resolved_by="no token" if isinstance(actor.caller, NoToken) else "token", problem=NO_ANSWER)
 
     def is_secret(self, text: str) -> bool:
         """Whether the text is the secret of a token that was shown here lately."""
-        return bool(SECRET.fullmatch(text)) and self._known.get(self.caller(text)) is not None
+        return bool(SECRET.fullmatch(text)) and self._permitted.get(self.caller(text)) is not None
 
-    def _kept(self, caller: Caller) -> _Kept | None:
-        found = self._known.get(caller) or self._strangers.get(caller)
-        return found if found is not None and self._env.monotonic() < found.until_s else None
+    def _cached_rights(self, caller: Caller) -> _CachedRights | None:
+        cached = self._permitted.get(caller) or self._refused.get(caller)
+        return cached if cached is not None and self._env.monotonic() < cached.until_s else None
 
-    def _is_known(self, caller: Caller, *, is_refused: bool) -> bool:
-        kept = self._kept(caller)
-        return kept is not None and not (is_refused and self._env.monotonic() >= kept.new_until_s)
+    def _is_cached(self, caller: Caller, *, is_refused: bool) -> bool:
+        cached = self._cached_rights(caller)
+        return cached is not None and not (is_refused and self._env.monotonic() >= cached.new_until_s)
 
     async def _learn(self, caller: Caller, token: str) -> None:
         now_s = self._env.monotonic()
@@ -178,23 +178,23 @@ class ServerAuthority:
             raise Unavailable(self._failure)
         try:
             async with self._env.timeout(ASK_LIMIT_S), self._slots:
-                asked_s = self._env.monotonic()  # what the server says is at least as new as the question
-                found = await self._ask(_credential(token))
+                requested_s = self._env.monotonic()  # what the server says is at least as new as the question
+                answer = await self._ask(_credential(token))
         except (YurtError, TimeoutError) as error:
             reason = str(error) or f"none answered within {ASK_LIMIT_S:g} s"
             self._failure = f"{NO_ANSWER}: {reason}"
             self._failed_until_s = self._env.monotonic() + FAILED_S
             raise Unavailable(self._failure) from None
-        self._keep(caller, rights_of(found), found, asked_s)
+        self._keep(caller, rights_of(answer), answer, requested_s)
 
-    def _keep(self, caller: Caller, rights: Rights, found: CallerRights, asked_s: float) -> None:
-        is_stranger = rights.kind is AuthenticationLevel.NOBODY
-        lasts_s = REFUSED_S if is_stranger else self._ttl_s
-        if found.lifetime is not None:
-            lasts_s = min(lasts_s, found.lifetime / NANOSECONDS)
-        kept = _Kept(rights, identity_in(found), asked_s + REFUSED_S, asked_s + lasts_s)
-        (self._strangers if is_stranger else self._known).put(caller, kept)
-        (self._known if is_stranger else self._strangers).discard(caller)
+    def _keep(self, caller: Caller, rights: Rights, answer: CallerRights, requested_s: float) -> None:
+        has_no_rights = rights.kind is AuthenticationLevel.NOBODY
+        lasts_s = REFUSED_S if has_no_rights else self._ttl_s
+        if answer.lifetime is not None:
+            lasts_s = min(lasts_s, answer.lifetime / NANOSECONDS)
+        cached = _CachedRights(rights, identity_in(answer), requested_s + REFUSED_S, requested_s + lasts_s)
+        (self._refused if has_no_rights else self._permitted).put(caller, cached)
+        (self._permitted if has_no_rights else self._refused).discard(caller)
 
 
 def _credential(token: str) -> ShownCredential:

@@ -37,19 +37,19 @@ async def refusal_of_task(request: web.Request) -> web.Response | None:
     if not token_text(request):
         return web.Response(status=401, text=UNAUTHORIZED)
     try:
-        is_known = await _is_known(request)
+        is_authenticated = await _is_authenticated(request)
     except YurtError:
         return web.Response(status=500, text=FAILED)
-    return None if is_known else web.Response(status=403, text=FORBIDDEN)
+    return None if is_authenticated else web.Response(status=403, text=FORBIDDEN)
 
 
-async def _is_known(request: web.Request) -> bool:
+async def _is_authenticated(request: web.Request) -> bool:
     """Whether the caller showed a valid token or workload identity; raises a YurtError when that cannot be decided."""
     context, authority = request.app[CONTEXT], request.app[AUTHORITY]
     if context.server is None:
         if context.servers is None:
             raise Unavailable("no server can be asked who the caller is")
-        return await _is_known_by(context.servers, request)
+        return await _is_authenticated_by(context.servers, request)
     if not context.server.config.acl.enabled:
         return True
     context.server.loader.need_state()
@@ -58,13 +58,13 @@ async def _is_known(request: web.Request) -> bool:
     return not isinstance(actor.caller, ShownNode) and authority.allows(actor, needs.AUTHENTICATED, ANYWHERE)
 
 
-async def _is_known_by(servers: ApiPort, request: web.Request) -> bool:
+async def _is_authenticated_by(servers: ApiPort, request: web.Request) -> bool:
     """Whether a server knows the caller; raises Unavailable when it cannot decide."""
     token = token_text(request)
     if not token.isascii():
         return False
-    asked = ApiRequest(method="GET", path=WHO_AM_I, headers={"X-Nomad-Token": token}, origin=origin_of(request))
-    async with aclosing(servers.ask(asked, no_body())) as parts:
+    api_request = ApiRequest(method="GET", path=WHO_AM_I, headers={"X-Nomad-Token": token}, origin=origin_of(request))
+    async with aclosing(servers.ask(api_request, no_body())) as parts:
         async for part in parts:
             match part.status:
                 case 200 | 400:

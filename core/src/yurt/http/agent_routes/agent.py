@@ -141,14 +141,16 @@ async def members(call: Call) -> web.Response:
 
 async def health(call: Call) -> web.Response:
     """GET /v1/agent/health: 500 with the same JSON when a requested part is unhealthy."""
-    asked = call.query.getall("type", ["client", "server"])
+    roles = call.query.getall("type", ["client", "server"])
     answer: dict[str, Any] = {}
-    if "client" in asked:
+    if "client" in roles:
         answer["client"] = _client_health(call)
-    if "server" in asked:
+    if "server" in roles:
         answer["server"] = _server_health(call)
     if "type" not in call.query:
-        answer = {part: found for part, found in answer.items() if found["message"] not in _NOT_ENABLED}
+        answer = {
+            part: part_answer for part, part_answer in answer.items() if part_answer["message"] not in _NOT_ENABLED
+        }
     if all(part["ok"] for part in answer.values()):
         return json_answer(call, answer)
     return web.Response(status=500, body=encode_builtins(answer), content_type="text/plain", charset="utf-8")

@@ -90,9 +90,9 @@ def _piece(data: bytes, *, plain: bool) -> bytes:
 def _since_s(call: Call) -> int:
     text = call.query.get("logs_since") or DEFAULT_SINCE
     try:
-        found = parse_duration(text) // NANOSECONDS
+        since_s = parse_duration(text) // NANOSECONDS
     except ValueError:
-        found = -1
-    if found < 0:
+        since_s = -1
+    if since_s < 0:
         raise Refused(400, f'logs_since must be a duration such as 72h, not "{text[:64]}"')
-    return found
+    return since_s

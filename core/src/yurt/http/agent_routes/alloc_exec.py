@@ -23,8 +23,8 @@ ARGUMENTS_MAX = 4096
 
 async def exec_in_task(call: Call) -> web.StreamResponse:
     """GET /v1/client/allocation/:id/exec."""
-    found = find_alloc(call, call.part("id"))
-    return await converse(call, found.node, read_request(call.query, found.alloc_id), found.scope)
+    target = find_alloc(call, call.part("id"))
+    return await converse(call, target.node, read_request(call.query, target.alloc_id), target.scope)
 
 
 def read_request(query: Mapping[str, str], alloc_id: str) -> ExecRequest:

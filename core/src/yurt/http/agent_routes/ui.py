@@ -222,14 +222,14 @@ def servers_part(members: Sequence[Member], leader: str) -> Part:
 
 def job_part(view: View, job: Job) -> Part:
     """A job and its allocations, newest first."""
-    found = view.of(AllocationRows).where("job", job.key)
-    allocs = nlargest(ROWS_MAX, found, key=lambda alloc: (alloc.create_index, alloc.id))
+    rows = view.of(AllocationRows).where("job", job.key)
+    allocs = nlargest(ROWS_MAX, rows, key=lambda alloc: (alloc.create_index, alloc.id))
     return Part(
         job.id,
         lines=[*_job_lines(view, job)],
         headers=("Allocation", "Group", "Node", "Version", "Desired", "Status", "Tasks", "Last event", "Created"),
         rows=[_alloc_row(alloc) for alloc in allocs],
-        total=len(found),
+        total=len(rows),
         empty="No allocations.",
     )
 
@@ -263,10 +263,10 @@ def reasons_text(metric: AllocationMetric) -> str:
     if not metric.nodes_evaluated:
         return "No nodes were eligible for evaluation"
     counts = (*sorted(metric.constraint_filtered.items()), *sorted(metric.dimension_exhausted.items()))
-    found = [f"{text} ({number})" for text, number in counts]
-    found += [f"quota: {text}" for text in metric.quota_exhausted] + ([f"gang: {metric.gang}"] if metric.gang else [])
+    reasons = [f"{text} ({number})" for text, number in counts]
+    reasons += [f"quota: {text}" for text in metric.quota_exhausted] + ([f"gang: {metric.gang}"] if metric.gang else [])
     nodes = "1 node was" if metric.nodes_evaluated == 1 else f"{metric.nodes_evaluated} nodes were"
-    return f"{nodes} looked at" + (f"; blocked by: {', '.join(found)}" if found else "")
+    return f"{nodes} looked at" + (f"; blocked by: {', '.join(reasons)}" if reasons else "")
 
 
 def _alloc_row(alloc: Allocation) -> Row:

@@ -32,13 +32,15 @@ async def vault_identities(call: Call) -> web.Response:
     """GET /v1/operator/upgrade-check/vault-workload-identity."""
     view = call.view()
     jobs, nodes = view.of(JobRows).all(), view.of(NodeRows).all()
-    lacking: list[dict[str, Any]] = []
+    without_identity: list[dict[str, Any]] = []
     async for part in call.turns.slices(jobs.rows):
-        lacking += [job_stub(job, None) for job in jobs.among(part) if not job.stop and _lacks_identity(job)]
+        without_identity += [job_stub(job, None) for job in jobs.among(part) if not job.stop and _lacks_identity(job)]
     outdated: list[dict[str, Any]] = []
     async for chunk in call.turns.slices(nodes.rows):
         outdated += [node_stub(node) for node in nodes.among(chunk) if _is_outdated(node)]
-    return json_answer(call, {"JobsWithoutVaultIdentity": lacking, "OutdatedNodes": outdated, "VaultTokens": []})
+    return json_answer(
+        call, {"JobsWithoutVaultIdentity": without_identity, "OutdatedNodes": outdated, "VaultTokens": []}
+    )
 
 
 def _lacks_identity(job: Job) -> bool:

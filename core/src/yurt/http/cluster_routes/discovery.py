@@ -26,17 +26,19 @@ DISABLED: Final = "OIDC Discovery endpoint disabled"
 async def keys(call: Call) -> web.Response:
     """GET /.well-known/jwks.json: every key of the cluster, including those not used for signing now."""
     view, index = await changed_view(call, [RootKeyRows.watched()], lambda view: view.of(RootKeyRows).index)
-    found = await call.operations.root_keys.jwks()
-    response = read_answer(call, found, index)
+    document = await call.operations.root_keys.jwks()
+    response = read_answer(call, document, index)
     newest = max((key.create_time for key in view.of(RootKeyRows).oldest_first()), default=0)
-    response.headers["Cache-Control"] = f"public, max-age={_max_age_s(call, newest)}" if found["keys"] else "no-store"
+    response.headers["Cache-Control"] = (
+        f"public, max-age={_max_age_s(call, newest)}" if document["keys"] else "no-store"
+    )
     return response
 
 
 def _max_age_s(call: Call, newest: int) -> int:
     env = call.context.env
-    left_s = (newest - env.now()) / NANOSECONDS + call.settings.root_key_rotation_s
-    return round(max(left_s / 2 * (1 + JITTER * env.random()), MAX_AGE_MIN_S))
+    remaining_s = (newest - env.now()) / NANOSECONDS + call.settings.root_key_rotation_s
+    return round(max(remaining_s / 2 * (1 + JITTER * env.random()), MAX_AGE_MIN_S))
 
 
 async def configuration(call: Call) -> web.Response:

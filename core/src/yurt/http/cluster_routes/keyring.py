@@ -20,11 +20,11 @@ async def keys(call: Call) -> web.Response:
     `Keyring` and `KeyringProblem` are those of the server that answers: each has files of its own.
     """
     rows = call.known_view().of(RootKeyRows)
-    found = rows.oldest_first()
-    wrappings = await call.context.env.in_thread(call.operations.root_keys.wrappings, [key.key_id for key in found])
+    root_keys = rows.oldest_first()
+    wrappings = await call.context.env.in_thread(call.operations.root_keys.wrappings, [key.key_id for key in root_keys])
     shown = [
         {**to_wire(key), "Keyring": wrappings[key.key_id].keyring, "KeyringProblem": wrappings[key.key_id].problem}
-        for key in found
+        for key in root_keys
     ]
     return json_answer(call, shown, index=rows.index)
 

@@ -48,7 +48,7 @@ async def configuration(call: Call) -> web.Response:
 async def remove_peer(call: Call) -> web.Response:
     """DELETE /v1/operator/raft/peer: a server that is alive joins again."""
     requested = _requested_peer(call, "Must specify the peer's ID to remove")
-    await _found(call, call.cluster.remove_log_peer(requested))
+    await _result_of(call, call.cluster.remove_log_peer(requested))
     return empty_answer()
 
 
@@ -60,7 +60,7 @@ def _requested_peer(call: Call, missing: str) -> str:
     return requested
 
 
-async def _found(call: Call, work: Awaitable[T]) -> T:
+async def _result_of(call: Call, work: Awaitable[T]) -> T:
     """The result for the named server, or the error in Nomad's words."""
     kind = "id" if call.query.get("id") else "address"
 
@@ -80,6 +80,6 @@ async def _found(call: Call, work: Awaitable[T]) -> T:
 async def transfer_leadership(call: Call) -> web.Response:
     """PUT /v1/operator/raft/transfer-leadership: answered once the other server leads."""
     requested = _requested_peer(call, "must specify id or address")
-    before, after = await _found(call, call.cluster.transfer_leadership(requested))
+    before, after = await _result_of(call, call.cluster.transfer_leadership(requested))
     answer = {"Err": None, "From": peer_row(call, before), "Noop": before.id == after.id, "To": peer_row(call, after)}
     return json_answer(call, answer)

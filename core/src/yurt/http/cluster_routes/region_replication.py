@@ -29,11 +29,11 @@ async def digests(call: Call) -> web.Response:
     """GET /v1/regions/shared/:table: the digest of each shared row."""
     kind = _kind(call)
     view, index = await changed_view(call, [kind.rows.watched()], lambda view: view.of(kind.rows).index)
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     listing = view.of(kind.rows).all().where(kind.is_shared)
     async for part in call.turns.slices(listing.rows, SLICE):
-        found.update((kind.key_of(row), row_digest(row)) for row in listing.among(part))
-    return _packed(call, SharedDigests(index=index, digests=found), index)
+        by_key.update((kind.key_of(row), row_digest(row)) for row in listing.among(part))
+    return _packed(call, SharedDigests(index=index, digests=by_key), index)
 
 
 async def rows(call: Call) -> web.Response:
@@ -42,16 +42,16 @@ async def rows(call: Call) -> web.Response:
     keys = call.query.getall("key", [])
     if len(keys) > KEYS_MAX:
         raise Refused(400, f"{len(keys)} keys were asked for at once: the limit is {KEYS_MAX}")
-    found = call.view().of(kind.rows)
+    table = call.view().of(kind.rows)
     packed: list[msgspec.Raw] = []
-    size, left = 0, list(keys)
-    while left and size < ROWS_BYTES_MAX:
-        row = found.get(left.pop(0))
+    size, remaining = 0, list(keys)
+    while remaining and size < ROWS_BYTES_MAX:
+        row = table.get(remaining.pop(0))
         if row is not None and kind.is_shared(row):
             encoded = encode_rows(_shown(call, row))
             packed.append(msgspec.Raw(encoded))
             size += len(encoded)
-    return _packed(call, SharedRows(rows=tuple(packed), left=tuple(left)), found.index)
+    return _packed(call, SharedRows(rows=tuple(packed), left=tuple(remaining)), table.index)
 
 
 def _shown(call: Call, row: Any) -> Any:

@@ -50,8 +50,8 @@ async def load(call: Call) -> web.Response:
     async with restores:
         with _scratch(call) as archive, _scratch(call) as state:
             await _receive(call, archive)
-            found = await check_archive(archive, state)
-            restored = await call.operations.snapshots.restore(state, found.size)
+            checked = await check_archive(archive, state)
+            restored = await call.operations.snapshots.restore(state, checked.size)
     if not restored.access.count:
         return empty_answer(index=restored.index)
     return json_answer(call, {"RestoredAccess": to_wire(restored.access)}, index=restored.index)

@@ -27,10 +27,10 @@ async def peers(call: Call) -> web.Response:
 
 async def regions(call: Call) -> web.Response:
     """GET /v1/regions."""
-    known = {call.agent.region}
+    names = {call.agent.region}
     if call.has_server:
-        known |= {each.region for each in call.cluster.members() if each.status != LEFT}
-    return json_answer(call, sorted(known))
+        names |= {each.region for each in call.cluster.members() if each.status != LEFT}
+    return json_answer(call, sorted(names))
 
 
 # What regions share is asked for by servers of other regions alone: other agents save the import.

@@ -78,7 +78,7 @@ class Connections:
     @property
     def at_work(self) -> int:
         """Connections with a request that is being answered."""
-        return sum(each.is_at_work for found in self._places.values() for each in found)
+        return sum(each.is_at_work for protocols in self._places.values() for each in protocols)
 
     def make(self, server: web.Server) -> ApiProtocol:
         """What serves a new connection."""
@@ -90,11 +90,11 @@ class Connections:
         protocol.peer = str(place[0]) if isinstance(place, tuple) else ""
         if isinstance(place, tuple) and self._own.take(place[:2]):
             return False
-        found = self._places.setdefault(protocol.peer, {})
-        found[protocol] = None
-        if not 0 < self._per_address_max < len(found):
+        protocols = self._places.setdefault(protocol.peer, {})
+        protocols[protocol] = None
+        if not 0 < self._per_address_max < len(protocols):
             return True
-        evicted = _least_useful(each for each in found if each is not protocol)
+        evicted = _least_useful(each for each in protocols if each is not protocol)
         if evicted is not None:
             self.leave(evicted)
             self.strangers.evict(protocol.peer)
@@ -112,29 +112,29 @@ class Connections:
 
     def end_all(self) -> None:
         """End every connection at once."""
-        for protocol in [each for found in self._places.values() for each in found]:
+        for protocol in [each for protocols in self._places.values() for each in protocols]:
             protocol.end()
 
     def put_last(self, protocol: ApiProtocol) -> None:
         """A connection begins a request: it is the youngest of those that have."""
-        found = self._places.get(protocol.peer, {})
-        if found.pop(protocol, self) is None:
-            found[protocol] = None
+        protocols = self._places.get(protocol.peer, {})
+        if protocols.pop(protocol, self) is None:
+            protocols[protocol] = None
 
     def leave(self, protocol: ApiProtocol) -> None:
         """A connection has ended."""
-        found = self._places.get(protocol.peer)
-        if found is None:
+        protocols = self._places.get(protocol.peer)
+        if protocols is None:
             return
-        found.pop(protocol, None)
-        if not found:
+        protocols.pop(protocol, None)
+        if not protocols:
             del self._places[protocol.peer]
 
 
 def _least_useful(others: Iterable[ApiProtocol]) -> ApiProtocol | None:
     """The connection that a further one replaces; None when all are in use."""
-    found = [each for each in others if not each.is_at_work]
-    return min(found, key=lambda each: (not each.is_head_awaited, not each.is_body_awaited), default=None)
+    candidates = [each for each in others if not each.is_at_work]
+    return min(candidates, key=lambda each: (not each.is_head_awaited, not each.is_body_awaited), default=None)
 
 
 class ServedAddress(web.BaseSite):

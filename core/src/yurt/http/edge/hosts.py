@@ -13,7 +13,7 @@ from yurt.sdk.value import Value
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 NO_HOST_LETTERS: Final = frozenset("/\\@?# ,%")
 WILDCARD: Final = "*."
-HOSTS_KEPT: Final = 64
+HOSTS_MAX: Final = 64
 """Parsed `Host` values that are cached, a few KiB each at most: nearly all requests name one of very few hosts."""
 
 
@@ -55,9 +55,9 @@ def is_own_origin(origin: str, policy: HostPolicy, hosts: Sequence[str], *, is_t
         return False
     port = place.port or DEFAULT_PORTS[scheme]
     for host in hosts:
-        asked = place_of(host)
+        own = place_of(host)
         # A proxy that ends TLS asks over plain HTTP: without a port, `Host` fits the default port of either scheme.
-        if asked is not None and asked.host == place.host and port == (asked.port or DEFAULT_PORTS[scheme]):
+        if own is not None and own.host == place.host and port == (own.port or DEFAULT_PORTS[scheme]):
             return True
     for entry in policy.allowed:
         listed = place_of(entry.lower())
@@ -66,7 +66,7 @@ def is_own_origin(origin: str, policy: HostPolicy, hosts: Sequence[str], *, is_t
     return False
 
 
-@lru_cache(maxsize=HOSTS_KEPT)
+@lru_cache(maxsize=HOSTS_MAX)
 def place_of(text: str) -> HostPort | None:
     """`name:port` or `[address]:port`, the port optional, in lower case; None for anything else."""
     if not text or not text.isprintable() or not NO_HOST_LETTERS.isdisjoint(text):
@@ -88,7 +88,7 @@ def _is_named(host: str, entry: str) -> bool:
     return host == listed.host
 
 
-@lru_cache(maxsize=HOSTS_KEPT)
+@lru_cache(maxsize=HOSTS_MAX)
 def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)

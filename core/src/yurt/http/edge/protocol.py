@@ -72,10 +72,10 @@ NO_HEAD: Final = (b"", None)
 class Repeats:
     """What the next request of a connection may skip, and where its last one ended."""
 
-    __slots__ = ("head", "known_head", "missing")
+    __slots__ = ("cached_head", "head", "missing")
 
     def __init__(self) -> None:
-        self.known_head: Answerer | None = None
+        self.cached_head: Answerer | None = None
         """Answers repeated requests (`yurt.http.plain_reads.fast_path`)."""
         self.head: tuple[bytes, object] = NO_HEAD
         """The request at work, if it came as one whole head and is nothing else, and its raw headers: its identity."""
@@ -127,7 +127,7 @@ class ApiProtocol(web.RequestHandler):
         """Something came behind the request at work: perhaps a part of a further one."""
         self._body: StreamReader | None = None
         self._received = 0
-        self._begun_s = 0.0
+        self._began_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -177,9 +177,9 @@ class ApiProtocol(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         """Bytes arrived."""
         if (
-            self.repeats.known_head is not None
+            self.repeats.cached_head is not None
             and self._is_idle()
-            and (answer := self.repeats.known_head.answer(self, data))
+            and (answer := self.repeats.cached_head.answer(self, data))
         ):
             self._send(answer)
             return
@@ -247,7 +247,7 @@ class ApiProtocol(web.RequestHandler):
         self._stop_timer()
         self._is_at_work, self._body, self._has_more = True, None, False
         if not content.is_eof() and self._connections.is_watched(self):
-            self._body, self._received, self._begun_s = content, 0, self._now()
+            self._body, self._received, self._began_s = content, 0, self._now()
             self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def finish(self) -> None:
@@ -306,8 +306,8 @@ class ApiProtocol(web.RequestHandler):
         if body is None or body.is_eof() or self.transport is None:
             return
         if not self.transport.is_reading():
-            self._begun_s += LOOK_S
-        late_s = now - self._begun_s - self._pace.body_grace_s
+            self._began_s += LOOK_S
+        late_s = now - self._began_s - self._pace.body_grace_s
         if late_s > 0 and self._received < late_s * self._pace.body_bytes_per_s:
             self._connections.strangers.time_out(self.peer, "the body of a request did not come in time")
             body.set_exception(HalfSent("the body did not come in time"))

@@ -98,13 +98,13 @@ DELETE /v1/volume/csi/{id}/detach                      volume.unpublish
 
 
 def _read() -> dict[tuple[str, str], str]:
-    found = {}
+    names = {}
     for line in filter(None, _TABLE.splitlines()):
         method, path, name = line.split()
-        found[method, path] = name
+        names[method, path] = name
         if method == "PUT":
-            found["POST", path] = name
-    return found
+            names["POST", path] = name
+    return names
 
 
 RPC_NAMES: Final = _read()

@@ -37,7 +37,7 @@ def make_inert(request: web.Request, response: web.StreamResponse) -> None:
             headers.setdefault(name, value)
 
 
-def inert_type(found: str) -> str:
+def inert_type(content_type: str) -> str:
     """The content type of a file: text when it decodes as text, else bytes."""
-    kind = found.partition(";")[0].strip().lower()
+    kind = content_type.partition(";")[0].strip().lower()
     return TEXT if not kind or kind.startswith("text/") or kind in TEXT_TYPES else BYTES

@@ -50,7 +50,7 @@ from yarl import URL
 from yurt.http.call import Context
 from yurt.http.dispatcher import AT_ONCE, IS_AUDITED, Read, answered, note
 from yurt.http.edge.protocol import ApiProtocol
-from yurt.http.pieces import KeptAnswer
+from yurt.http.pieces import CachedResponse
 from yurt.http.plain_reads.response_headers import COMPRESS_MIN, accepts_gzip, complete_headers, count_response
 from yurt.http.routes import AnsweredBy
 from yurt.sdk.errors import YurtError
@@ -102,7 +102,7 @@ Key = tuple[bytes, bool]
 """A request line, and whether the client accepts compressed answers."""
 
 
-class KnownHead:
+class CachedHead:
     """The headers of a connection's last plain read."""
 
     __slots__ = ("_accepts_gzip", "_block", "_fast_path", "_headers", "_raw_headers")
@@ -156,11 +156,11 @@ class FastPath:
         if not head.startswith(LINE_BEGIN) or not self._is_plain_read(request, response):
             return
         line, _, block = head.partition(b"\r\n")
-        known = connection.repeats.known_head
-        if known is None or not known.fits(block):
+        cached = connection.repeats.cached_head
+        if cached is None or not cached.fits(block):
             if not all(name.lower() in PLAIN_HEADERS for name in request.headers):
                 return
-            connection.repeats.known_head = KnownHead(block, request, self)
+            connection.repeats.cached_head = CachedHead(block, request, self)
         key = line, accepts_gzip(request.headers)
         if len(line) <= LINE_MAX and key not in self._targets:
             read = request[AT_ONCE]
@@ -170,10 +170,10 @@ class FastPath:
 
     def find(self, key: Key) -> Target | None:
         """A known target."""
-        found = self._targets.get(key)
-        if found is None and (found := self._older.pop(key, None)) is not None:
-            self._keep(key, found)
-        return found
+        target = self._targets.get(key)
+        if target is None and (target := self._older.pop(key, None)) is not None:
+            self._keep(key, target)
+        return target
 
     def answer(self, key: Key, target: Target, request: web.Request) -> bytes:
         """The whole answer in bytes; b"" where the request has to take the usual way."""
@@ -233,7 +233,7 @@ class FastPath:
         body = _short_body(response)
         if not accepts_gzip or len(body) < COMPRESS_MIN:
             return body, ""
-        zipped = self._context.zipped.find(body) if isinstance(response, KeptAnswer) else None
+        zipped = self._context.zipped.find(body) if isinstance(response, CachedResponse) else None
         if zipped is None:
             raise NoPlainAnswer
         return zipped, web.ContentCoding.gzip.value
@@ -260,7 +260,7 @@ class FastPath:
 def _short_body(response: web.StreamResponse) -> bytes:
     """The body, before its compression, of an answer 200 that has nothing else about it; raises NoPlainAnswer."""
     # By type: a class of its own may send itself in another way, and `isinstance` of an abstract class costs more.
-    if type(response) is KeptAnswer:
+    if type(response) is CachedResponse:
         body = response.body if response.uncompressed is None else response.uncompressed
     elif type(response) is web.Response:
         body = response.body

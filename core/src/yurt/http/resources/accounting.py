@@ -39,8 +39,8 @@ async def of_allocation(call: Call) -> web.Response:
     if alloc is None:
         return object_missing(call, "alloc not found", index)
     account = view.of(Accounts).of_alloc(alloc, call.context.env.now())
-    found = None if account is None else sum_document(with_one(alloc, account)) | _own(account)
-    return read_answer(call, {"ID": alloc.id, "Namespace": alloc.namespace, "Accounting": found}, index)
+    document = None if account is None else sum_document(with_one(alloc, account)) | _own(account)
+    return read_answer(call, {"ID": alloc.id, "Namespace": alloc.namespace, "Accounting": document}, index)
 
 
 async def of_job(call: Call) -> web.Response:
@@ -50,10 +50,10 @@ async def of_job(call: Call) -> web.Response:
     view, index = await changed_view(call, Accounts.watched(), lambda view: view.of(Accounts).index)
     key, now = job_key(call), call.context.env.now()
     accounts = view.for_thread().of(Accounts)
-    found = await call.context.env.in_thread(lambda: accounts.of_job(key, now))
-    if found is None and view.of(JobRows).get(key) is None:
+    total = await call.context.env.in_thread(lambda: accounts.of_job(key, now))
+    if total is None and view.of(JobRows).get(key) is None:
         return object_missing(call, "job not found", index)
-    account = None if found is None else sum_document(found)
+    account = None if total is None else sum_document(total)
     return read_answer(call, {"ID": key[1], "Namespace": key[0], "Accounting": account}, index)
 
 
@@ -65,13 +65,13 @@ async def report(call: Call) -> web.Response:
     since_s = _since(call.query.get("since", ""))
     now, namespace = call.context.env.now(), call.options.namespace
     accounts = view.for_thread().of(Accounts)
-    found = await call.context.env.in_thread(lambda: accounts.report(namespace, since_s // DAY_S, now))
-    largest = sorted(found.jobs.items(), key=lambda item: (-item[1].card_ms, item[0]))
+    usage = await call.context.env.in_thread(lambda: accounts.report(namespace, since_s // DAY_S, now))
+    largest = sorted(usage.jobs.items(), key=lambda item: (-item[1].card_ms, item[0]))
     body = {
         "Since": since_s // DAY_S * DAY_S,
         "Namespaces": [
-            {"Namespace": name, **sum_document(row), "Running": _running(found.running.get(name))}
-            for name, row in sorted(found.namespaces.items())
+            {"Namespace": name, **sum_document(row), "Running": _running(usage.running.get(name))}
+            for name, row in sorted(usage.namespaces.items())
         ],
         "Jobs": [{"Namespace": key[0], "JobID": key[1], **sum_document(row)} for key, row in largest[:JOBS_MAX]],
         "JobsLeftOut": max(0, len(largest) - JOBS_MAX),

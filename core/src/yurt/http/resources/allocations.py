@@ -47,8 +47,8 @@ async def list_allocations(call: Call) -> web.Response:
     task_states = flag(call.query, "task_states", default=True)
 
     def listing(view: View) -> Listing[Allocation]:
-        found = view.of(AllocationRows).of_namespace(options.namespace)
-        return found.where((lambda row: row.id.startswith(prefix)) if prefix else None)
+        rows = view.of(AllocationRows).of_namespace(options.namespace)
+        return rows.where((lambda row: row.id.startswith(prefix)) if prefix else None)
 
     form = row_form(alloc_stub, task_states, resources)
     return await list_rows(call, (AllocationRows,), listing, render=form, namespace=options.namespace)

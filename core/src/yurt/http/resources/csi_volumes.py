@@ -159,8 +159,10 @@ async def list_csi_plugins(call: Call) -> web.Response:
 
     def index_of(view: View) -> int:
         newest, rows = kinds_index(view, PLUGIN_KINDS), view.of(CsiVolumeRows)
-        known = call.options.index
-        return call.context.derived.index_of("csi plugins", newest, lambda: bool(rows.plugins()), known=known)
+        client_index = call.options.index
+        return call.context.derived.index_of(
+            "csi plugins", newest, lambda: bool(rows.plugins()), client_index=client_index
+        )
 
     view, index = await changed_view(call, [kind.watched() for kind in PLUGIN_KINDS], index_of)
     return await list_page(call, listing(view), index, render=stub)

@@ -49,8 +49,8 @@ async def list_deployments(call: Call) -> web.Response:
     prefix = check_prefix(options.prefix, "deployment")
 
     def listing(view: View) -> Listing[Deployment]:
-        found = view.of(DeploymentRows).of_namespace(options.namespace)
-        return found.where((lambda row: row.id.startswith(prefix)) if prefix else None)
+        rows = view.of(DeploymentRows).of_namespace(options.namespace)
+        return rows.where((lambda row: row.id.startswith(prefix)) if prefix else None)
 
     return await list_rows(call, (DeploymentRows,), listing, render=row_form(to_wire), namespace=options.namespace)
 

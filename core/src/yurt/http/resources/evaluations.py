@@ -55,17 +55,17 @@ async def count(call: Call) -> web.Response:
     """GET /v1/evaluations/count."""
     listing = _listing(call)
     view, index = await changed_view(call, [EvaluationRows.watched()], lambda view: view.of(EvaluationRows).index)
-    found = await _filtered(call, listing(view), call.options.filter)
-    return read_answer(call, {"Count": len(found)}, index)
+    matching = await _filtered(call, listing(view), call.options.filter)
+    return read_answer(call, {"Count": len(matching)}, index)
 
 
 async def _filtered(call: Call, listing: Listing[Evaluation], expression: str) -> list[Evaluation]:
     """The evaluations of a listing that pass the filter expression, if there is one."""
     keep = compile_filter(expression) if expression else None
-    found: list[Evaluation] = []
+    matching: list[Evaluation] = []
     async for part in call.turns.slices(listing.rows, SLICE if keep is None else STEP):
         if keep is None:
-            found += listing.among(part)
+            matching += listing.among(part)
             continue
         watch = Stopwatch()
         for row in listing.among(part):
@@ -73,8 +73,8 @@ async def _filtered(call: Call, listing: Listing[Evaluation], expression: str) -
                 await call.turns.next()
                 watch = Stopwatch()
             if keep(to_wire(row)):
-                found.append(row)
-    return found
+                matching.append(row)
+    return matching
 
 
 class EvaluationsDeleteBody(Value):

@@ -48,24 +48,24 @@ def parse_topics(texts: list[str]) -> tuple[tuple[str, str], ...]:
         if ":" in key:
             raise Refused(400, f"Invalid topic query: Invalid key value pair for topic, topic: {text[:64]}")
         if topic not in NEEDS:
-            known = ", ".join(sorted(NEEDS))
-            raise Refused(400, f'Invalid topic query: unknown topic "{topic[:64]}"; the topics are {known}')
+            names = ", ".join(sorted(NEEDS))
+            raise Refused(400, f'Invalid topic query: unknown topic "{topic[:64]}"; the topics are {names}')
         pairs.append((topic, key or ALL))
     return tuple(pairs)
 
 
-def event_wire(event: Event, found: EventRow) -> dict[str, Any]:
+def event_wire(event: Event, row_event: EventRow) -> dict[str, Any]:
     """An event as the API writes it; the topic determines the form of the row (`yurt.state.tables`)."""
-    topic, row = found.topic, found.row
-    deleted = {"Deleted": found.is_deleted} if topic.has_deletion_flag else {}
+    topic, row = row_event.topic, row_event.row
+    deleted = {"Deleted": row_event.is_deleted} if topic.has_deletion_flag else {}
     return {
         "FilterKeys": [key for key in topic.filter_keys(row) if key],
         "Index": event.index,
         "Key": topic.key(row),
-        "Namespace": found.namespace,
+        "Namespace": row_event.namespace,
         "Payload": {**deleted, topic.payload or topic.name: _written(topic.shown(row))},
         "Topic": topic.name,
-        "Type": found.type,
+        "Type": row_event.type,
     }
 
 
@@ -120,8 +120,8 @@ async def _beat(call: Call, response: web.StreamResponse) -> None:
 async def _send(call: Call, response: web.StreamResponse, subscription: Subscription, *, from_index: int) -> YurtError:
     """Send events until the reader leaves or this server closes the subscription; why it does."""
     try:
-        async with aclosing(subscription.rows(from_index, call.turns, event_wire)) as found:
-            async for index, events in found:
+        async with aclosing(subscription.rows(from_index, call.turns, event_wire)) as groups:
+            async for index, events in groups:
                 await response.write(encode_builtins({"Events": events, "Index": index}) + b"\n")
     except YurtError as error:
         return error

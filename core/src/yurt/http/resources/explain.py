@@ -59,8 +59,8 @@ async def why(call: Call) -> web.Response:
     if alloc is None:
         return object_missing(call, "alloc not found", allocations.index)
     async with call.context.parsers:
-        found = await explanations.why(alloc, seed=_seed(call))
-    return read_answer(call, found, explanations.index)
+        explanation = await explanations.why(alloc, seed=_seed(call))
+    return read_answer(call, explanation, explanations.index)
 
 
 async def why_not(call: Call) -> web.Response:
@@ -69,8 +69,8 @@ async def why_not(call: Call) -> web.Response:
     job, warnings = await _job(call, body)
     node_id, explanations = check_uuid(body.node_id, "node") if body.node_id else "", call.explanations
     async with call.context.parsers:
-        found = await explanations.why_not(job, now=call.context.env.now(), seed=_seed(call), node_id=node_id)
-    return json_answer(call, replace(found, warnings=warnings), index=explanations.index)
+        explanation = await explanations.why_not(job, now=call.context.env.now(), seed=_seed(call), node_id=node_id)
+    return json_answer(call, replace(explanation, warnings=warnings), index=explanations.index)
 
 
 async def replay(call: Call) -> web.Response:
@@ -81,8 +81,8 @@ async def replay(call: Call) -> web.Response:
     if evaluation is None:
         return object_missing(call, "eval not found", evaluations.index)
     async with call.context.parsers:
-        found = await explanations.replay(evaluation)
-    return read_answer(call, found, explanations.index)
+        result = await explanations.replay(evaluation)
+    return read_answer(call, result, explanations.index)
 
 
 async def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
@@ -116,8 +116,8 @@ async def explain_access(call: Call) -> web.Response:
     if isinstance(call.actor.caller, NoToken):
         raise Refused(403, DENIED)
     body = await call.body(ExplainAccessBody)
-    need, scope, route = await _asked_access(call, body)
-    actor, authority = _whom(call, body.accessor_id), call.request.app[AUTHORITY]
+    need, scope, route = await _requested_access(call, body)
+    actor, authority = _requested_actor(call, body.accessor_id), call.request.app[AUTHORITY]
     await prepare_rights(call.request, actor)
     decision, who = authority.decide(actor, need, scope), authority.identify(actor)
     is_open = is_scoped(need) and scope.namespace is None
@@ -143,26 +143,26 @@ async def explain_access(call: Call) -> web.Response:
     return json_answer(call, answer)
 
 
-async def _asked_access(call: Call, body: ExplainAccessBody) -> tuple[Need, Scope, routes.Route | None]:
+async def _requested_access(call: Call, body: ExplainAccessBody) -> tuple[Need, Scope, routes.Route | None]:
     """What an action needs, where, and its route if it is a request."""
     method, _, url = body.action.partition(" ")
     if url.startswith("/"):
-        route, found = await find_need(call.request, method.upper(), url)
+        route, route_scope = await find_need(call.request, method.upper(), url)
         need: Need = route.needs
     else:
         from yurt.access.need_texts import parse_need
 
         route, need = None, parse_need(body.action)
-        found = Scope(namespace=call.options.namespace if is_scoped(need) else None)
-    given = {
+        route_scope = Scope(namespace=call.options.namespace if is_scoped(need) else None)
+    overrides = {
         "namespace": body.namespace, "node_pool": body.node_pool, "variable": body.variable,
         "host_volume": body.host_volume, "node": body.node,
     }  # fmt: skip
-    scope = found._replace(**{name: text for name, text in given.items() if text is not None})
+    scope = route_scope._replace(**{name: text for name, text in overrides.items() if text is not None})
     return need, scope._replace(namespace=None) if scope.namespace == "*" else scope, route
 
 
-def _whom(call: Call, accessor_id: str) -> Actor:
+def _requested_actor(call: Call, accessor_id: str) -> Actor:
     """The caller, or the holder of a token that the caller may see."""
     if not accessor_id:
         return call.actor

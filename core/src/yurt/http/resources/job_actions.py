@@ -153,8 +153,8 @@ def _annotations(view: View, annotations: Any) -> Any:
         return None
     wire = to_wire(annotations)
     allocations = view.of(AllocationRows)
-    found = (allocations.get(alloc_id) for alloc_id in annotations.preempted_allocs)
-    wire["PreemptedAllocs"] = [alloc_stub(alloc) for alloc in found if alloc is not None] or None
+    allocs = (allocations.get(alloc_id) for alloc_id in annotations.preempted_allocs)
+    wire["PreemptedAllocs"] = [alloc_stub(alloc) for alloc in allocs if alloc is not None] or None
     return wire
 
 

@@ -56,19 +56,19 @@ async def versions(call: Call) -> web.Response:
     base_version, base_tag = number(call.query, "diff_version"), call.query.get("diff_tag", "")
     watched = [JobVersionRows.watched_where("job", key)]
     view, index = await changed_view(call, watched, lambda view: view.of(JobVersionRows).index_of_job(key))
-    found = view.of(JobVersionRows).newest_first(key)
-    if not found:
+    rows = view.of(JobVersionRows).newest_first(key)
+    if not rows:
         return object_missing(call, "job versions not found", index)
     if base_tag:
-        base_version = _tagged(found, base_tag).version
+        base_version = _tagged(rows, base_tag).version
 
     if not wants_diffs:
-        return _encoded(call, b'{"Diffs":null,"Versions":[%b]}', found, index)
+        return _encoded(call, b'{"Diffs":null,"Versions":[%b]}', rows, index)
 
     def answer() -> web.Response:
-        return read_answer(call, {"Diffs": _version_diffs(found, base_version), "Versions": found}, index)
+        return read_answer(call, {"Diffs": _version_diffs(rows, base_version), "Versions": rows}, index)
 
-    return await asyncio.to_thread(answer) if any(map(is_costly, found)) else answer()
+    return await asyncio.to_thread(answer) if any(map(is_costly, rows)) else answer()
 
 
 def _encoded(call: Call, frame: bytes, rows: Iterable[Any], index: int) -> web.Response:
@@ -78,22 +78,22 @@ def _encoded(call: Call, frame: bytes, rows: Iterable[Any], index: int) -> web.R
     return list_answer(call, [pretty_json(text) if call.options.pretty else text], index, "")
 
 
-def _tagged(found: list[Job], name: str) -> Job:
-    job = next((job for job in found if job.version_tag is not None and job.version_tag.name == name), None)
+def _tagged(rows: list[Job], name: str) -> Job:
+    job = next((job for job in rows if job.version_tag is not None and job.version_tag.name == name), None)
     if job is None:
         raise Refused(404, f'tag "{name[:64]}" not found')
     return job
 
 
-def _version_diffs(found: list[Job], base_version: int | None) -> list[Any]:
+def _version_diffs(rows: list[Job], base_version: int | None) -> list[Any]:
     from yurt.rules.diff import job_diff
 
     if base_version is not None:
-        base = next((job for job in found if job.version == base_version), None)
+        base = next((job for job in rows if job.version == base_version), None)
         if base is None:
             raise Refused(404, f"job version {base_version} not found")
-        return [job_diff(base, job) for job in found if job.version != base_version]
-    return [job_diff(old, new) for new, old in itertools.pairwise(found)]
+        return [job_diff(base, job) for job in rows if job.version != base_version]
+    return [job_diff(old, new) for new, old in itertools.pairwise(rows)]
 
 
 async def allocations(call: Call) -> web.Response:
@@ -141,8 +141,8 @@ async def _list_below(
     else:
         view, index = call.view(), None
     slot = answer_slot(call, view, (kind, JobRows), key[0])
-    if slot is not None and (kept := slot.find()) is not None:
-        return list_answer(call, kept.pieces, kept.at_index, kept.next_token)
+    if slot is not None and (cached := slot.find()) is not None:
+        return list_answer(call, cached.pieces, cached.at_index, cached.next_token)
     if index is None:
         index = await _newest_in_slices(call, view, kind, key)
     rows = view.of(kind)

@@ -37,15 +37,15 @@ async def run_action(call: Call) -> web.StreamResponse:
         raise Refused(400, "missing parameter: action")
     alloc = _allocation(call)
     task, action = _declared(alloc, name, call.query.get("task", ""))
-    found = find_alloc(call, alloc.id)
+    target = find_alloc(call, alloc.id)
     request = ExecRequest(
-        alloc_id=found.alloc_id,
+        alloc_id=target.alloc_id,
         task=task,
         command=(action.command, *action.args),
         tty=flag(call.query, "tty"),
         is_action=True,
     )
-    return await converse(call, found.node, request, found.scope)
+    return await converse(call, target.node, request, target.scope)
 
 
 def _allocation(call: Call) -> Allocation:
@@ -56,11 +56,15 @@ def _allocation(call: Call) -> Allocation:
         raise Refused(404, "job not found")
     requested = call.query.get("allocID", "")
     if requested:
-        found = allocations.get(check_uuid(requested, "alloc"))
-        if found is None or (found.namespace, found.job_id) != key or (group and found.task_group != group):
+        requested_alloc = allocations.get(check_uuid(requested, "alloc"))
+        if (
+            requested_alloc is None
+            or (requested_alloc.namespace, requested_alloc.job_id) != key
+            or (group and requested_alloc.task_group != group)
+        ):
             of_group = f' of its group "{group[:128]}"' if group else ""
             raise Refused(404, f'The job has no allocation "{requested}"{of_group}')
-        return found
+        return requested_alloc
     running = [
         alloc
         for alloc in allocations.where("job", key)
@@ -73,15 +77,15 @@ def _allocation(call: Call) -> Allocation:
 
 def _declared(alloc: Allocation, name: str, task: str) -> tuple[str, Action]:
     """The task and its action; a task that is not named is the only one with an action of that name."""
-    known = [(owner, action) for owner, action in _actions(alloc) if task in ("", owner)]
-    found = [(owner, action) for owner, action in known if action.name == name]
-    if len(found) > 1:
-        raise Refused(400, f"missing parameter: task; {', '.join(owner for owner, _ in found)} have this action")
-    if not found:
-        names = sorted({action.name for _, action in known})[:NAMES_MAX]
+    declared = [(owner, action) for owner, action in _actions(alloc) if task in ("", owner)]
+    matching = [(owner, action) for owner, action in declared if action.name == name]
+    if len(matching) > 1:
+        raise Refused(400, f"missing parameter: task; {', '.join(owner for owner, _ in matching)} have this action")
+    if not matching:
+        names = sorted({action.name for _, action in declared})[:NAMES_MAX]
         where = f'The task "{task[:128]}"' if task else f'The group "{alloc.task_group}"'
         raise Refused(404, f'{where} has no action "{name[:128]}"; it has {", ".join(names) or "none"}')
-    return found[0]
+    return matching[0]
 
 
 def _actions(alloc: Allocation) -> Iterator[tuple[str, Action]]:

@@ -64,11 +64,11 @@ class LogRequest(NamedTuple):
 
 async def logs(call: Call) -> web.StreamResponse:
     """GET /v1/yurt/job/:id/logs."""
-    found, log_request = list(_sources(call)), _log_request(call)
-    sources = found[:SOURCES_MAX]
+    all_sources, log_request = list(_sources(call)), _log_request(call)
+    sources = all_sources[:SOURCES_MAX]
     response = web.StreamResponse(headers={"Content-Type": TEXT})
     await response.prepare(call.request)
-    head = {"Sources": [source.wire() for source in sources], "Omitted": len(found) - len(sources)}
+    head = {"Sources": [source.wire() for source in sources], "Omitted": len(all_sources) - len(sources)}
     await response.write(_line(head))
     waiting: asyncio.Queue[bytes | None] = asyncio.Queue(WAITING_MAX)
     # A disconnected reader is not an error: its logs are read no further.

@@ -83,13 +83,13 @@ async def delete(call: Call) -> web.Response:
 
 async def nodes(call: Call) -> web.Response:
     """GET /v1/node/pool/:name/nodes."""
-    name = _known_pool(call)
+    name = _required_pool(call)
     return await list_some(call, lambda node: name in ("all", node.node_pool))
 
 
 async def jobs(call: Call) -> web.Response:
     """GET /v1/node/pool/:name/jobs."""
-    name, options, meta = _known_pool(call), call.options, flag(call.query, "meta")
+    name, options, meta = _required_pool(call), call.options, flag(call.query, "meta")
 
     def listing(view: View) -> Listing[Job]:
         return view.of(JobRows).of_namespace(options.namespace).where(lambda job: job.node_pool == name)
@@ -100,7 +100,7 @@ async def jobs(call: Call) -> web.Response:
     )  # fmt: skip
 
 
-def _known_pool(call: Call) -> str:
+def _required_pool(call: Call) -> str:
     if call.options.prefix:
         raise Refused(400, "prefix argument not allowed")
     name = call.part("name")

@@ -79,26 +79,26 @@ async def allocations(call: Call) -> web.Response:
     is_narrowed = "namespace" in call.query
 
     def listing(view: View) -> Listing[Allocation]:
-        found = view.of(AllocationRows).each_where("node", node_id)
-        return found.where((lambda row: options.sees(row.namespace)) if is_narrowed else None)
+        rows = view.of(AllocationRows).each_where("node", node_id)
+        return rows.where((lambda row: options.sees(row.namespace)) if is_narrowed else None)
 
     return await list_rows(call, (AllocationRows,), listing, render=Whole(lambda _: AllocWriter()))
 
 
 async def evaluate(call: Call) -> web.Response:
     """PUT /v1/node/:id/evaluate."""
-    return _updated(call, await failed_call(call.operations.nodes.evaluate(_known(call))))
+    return _updated(call, await failed_call(call.operations.nodes.evaluate(_required_node(call))))
 
 
 async def purge(call: Call) -> web.Response:
     """PUT /v1/node/:id/purge."""
-    return _updated(call, await failed_call(call.operations.nodes.purge(_known(call))))
+    return _updated(call, await failed_call(call.operations.nodes.purge(_required_node(call))))
 
 
 async def set_eligibility(call: Call) -> web.Response:
     """PUT /v1/node/:id/eligibility."""
     body = await call.body(NodeEligibilityBody)
-    node_id = _known(call)
+    node_id = _required_node(call)
     _check_node_id(call, body.node_id)
     if body.eligibility not in ("eligible", "ineligible"):
         raise Refused(500, f'invalid scheduling eligibility "{body.eligibility[:64]}"')
@@ -108,7 +108,7 @@ async def set_eligibility(call: Call) -> web.Response:
 async def set_device_eligibility(call: Call) -> web.Response:
     """PUT /v1/yurt/node/:id/device."""
     body = await call.body(DeviceEligibilityBody)
-    node_id = _known(call)
+    node_id = _required_node(call)
     if not body.device:
         raise Refused(400, "Device is missing: give its id, or vendor/type/name/id")
     if body.eligibility not in ("eligible", "ineligible"):
@@ -125,7 +125,7 @@ async def set_device_eligibility(call: Call) -> web.Response:
 
 async def drain(call: Call) -> web.Response:
     """PUT /v1/node/:id/drain; the `enable` parameter is the oldest form of the request."""
-    node_id = _known(call)
+    node_id = _required_node(call)
     call.access.require(Scope(node=node_id))
     if "enable" in call.query and not (await call.request.read()).strip():
         spec = DrainSpec() if flag(call.query, "enable") else None
@@ -138,7 +138,7 @@ async def drain(call: Call) -> web.Response:
     return _updated(call, done)
 
 
-def _known(call: Call) -> str:
+def _required_node(call: Call) -> str:
     node_id = check_uuid(call.part("id"), "node")
     if node_id not in call.view().of(NodeRows):
         raise Refused(500, "node not found")

@@ -27,15 +27,15 @@ async def jobs(call: Call) -> web.Response:
     view, index = await changed_view(call, PoolQueueRows.watched(), lambda view: view.of(PoolQueueRows).index)
     queue, pool = view.of(PoolQueueRows), call.query.get("node_pool", "")
     kind, at = queue.type_of(pool), 0
-    found: list[Place] = []
+    places: list[Place] = []
     if kind != "passthrough":
         # By the rights that the caller has now: they may have changed when the report is there.
         allowed = view.for_thread().of(PoolQueueRows)
         report = await queue.report(call.server_facts.queue_reports, pool, region=call.settings.region)
-        at, found = report.at, await call.context.env.in_thread(allowed.visible, report)
+        at, places = report.at, await call.context.env.in_thread(allowed.visible, report)
     if call.query.get("sort") != "priority":
-        found.sort(key=lambda place: (place.entry.job.id, place.entry.job.namespace))
-    page, token = _page(found, call.options.next_token, call.options.per_page)
+        places.sort(key=lambda place: (place.entry.job.id, place.entry.job.namespace))
+    page, token = _page(places, call.options.next_token, call.options.per_page)
     body = _envelope(call, index) | {
         "NextToken": token,
         "Type": kind,
@@ -53,8 +53,8 @@ async def tenants(call: Call) -> web.Response:
     queue, pool, now = view.of(PoolQueueRows), call.query.get("node_pool", ""), call.context.env.now()
     kind = queue.type_of(pool)
     has_tenants = kind not in ("passthrough", "fifo")
-    found = await call.context.env.in_thread(lambda: queue.tenants(pool, now)) if has_tenants else []
-    rows = [_tenant(use) for use in found] if has_tenants else None
+    uses = await call.context.env.in_thread(lambda: queue.tenants(pool, now)) if has_tenants else []
+    rows = [_tenant(use) for use in uses] if has_tenants else None
     return read_answer(call, _envelope(call, index) | {"NextToken": "", "Type": kind, "Tenants": rows}, index)
 
 
@@ -63,23 +63,23 @@ def _corrected(call: Call, place: Place, now: int) -> Place:
     from yurt.queue.accuracy import Forecast
 
     plain = Forecast(now, place.expected_start, place.expected_by, place.start_by_limits)
-    found = call.server_facts.corrected(place.entry.job.node_pool, place.entry.job.key, plain)
-    return place._replace(expected_start=found.likely, expected_by=found.by)
+    forecast = call.server_facts.corrected(place.entry.job.node_pool, place.entry.job.key, plain)
+    return place._replace(expected_start=forecast.likely, expected_by=forecast.by)
 
 
-def _accuracy(found: Summary | None) -> Json | None:
+def _accuracy(summary: Summary | None) -> Json | None:
     """The accuracy of forecasts; None while unknown. Times in nanoseconds."""
-    if found is None:
+    if summary is None:
         return None
     return {
-        "Starts": found.starts,
-        "MedianError": found.median_error,
-        "MedianErrorPercent": round(found.median_error_percent, 1),
-        "AnyTimeErrorPercent": round(found.any_time_error_percent, 1),
-        "ByExpectedStartPercent": round(found.by_likely_percent, 1),
-        "ByExpectedByPercent": round(found.by_percent, 1),
-        "WithLatestStart": found.with_latest,
-        "AfterLatestStart": found.after_latest,
+        "Starts": summary.starts,
+        "MedianError": summary.median_error,
+        "MedianErrorPercent": round(summary.median_error_percent, 1),
+        "AnyTimeErrorPercent": round(summary.any_time_error_percent, 1),
+        "ByExpectedStartPercent": round(summary.by_likely_percent, 1),
+        "ByExpectedByPercent": round(summary.by_percent, 1),
+        "WithLatestStart": summary.with_latest,
+        "AfterLatestStart": summary.after_latest,
         "ByWait": [
             {
                 "Below": each.below,
@@ -89,7 +89,7 @@ def _accuracy(found: Summary | None) -> Json | None:
                 "MedianErrorPercent": round(each.median_error_percent, 1),
                 "ByExpectedStartPercent": round(each.by_likely_percent, 1),
             }
-            for each in found.by_wait
+            for each in summary.by_wait
         ],
     }
 
@@ -104,22 +104,22 @@ def _envelope(call: Call, index: int) -> Json:
     }
 
 
-def _page(found: list[Place], token: str, size: int) -> tuple[list[Place], str]:
+def _page(places: list[Place], token: str, size: int) -> tuple[list[Place], str]:
     """The page that begins at a token, and the token of the next one."""
     token = read_token(token)
-    tokens = [_token(place) for place in found]
+    tokens = [_token(place) for place in places]
     start = tokens.index(token) if token in tokens else 0
     if token and token not in tokens:
         # Its job has left the queue: what came after it is left to be shown.
         index, _, job_id = token.partition(".")
         if not index.isdigit():
             raise Refused(400, f'next_token "{token[:64]}" is not one of this list')
-        found = [
-            place for place in found if (place.entry.waiting.create_index, place.entry.job.id) > (int(index), job_id)
+        places = [
+            place for place in places if (place.entry.waiting.create_index, place.entry.job.id) > (int(index), job_id)
         ]
-        tokens = [_token(place) for place in found]
-    end = start + size if size > 0 else len(found)
-    return found[start:end], escaped_token(tokens[end]) if end < len(found) else ""
+        tokens = [_token(place) for place in places]
+    end = start + size if size > 0 else len(places)
+    return places[start:end], escaped_token(tokens[end]) if end < len(places) else ""
 
 
 def _token(place: Place) -> str:

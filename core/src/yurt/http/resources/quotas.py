@@ -60,18 +60,18 @@ async def read_usage(call: Call) -> web.Response:
     view, index = await changed_view(call, QuotaUsages.watched(), lambda view: view.of(QuotaUsages).index)
     usages = view.of(QuotaUsages)
     await call.context.env.in_thread(usages.preparation())
-    found = usages.named((call.part("name"),), region=call.settings.region)
-    return read_answer(call, found[0], index) if found else object_missing(call, NOT_FOUND, index)
+    rows = usages.named((call.part("name"),), region=call.settings.region)
+    return read_answer(call, rows[0], index) if rows else object_missing(call, NOT_FOUND, index)
 
 
 async def upsert(call: Call) -> web.Response:
     """PUT /v1/quota and /v1/quota/:name."""
     need_authority(call)
-    spec = await _given_spec(call)
+    spec = await _body_spec(call)
     return empty_answer(index=await call.operations.quotas.upsert(spec))
 
 
-async def _given_spec(call: Call) -> QuotaSpec:
+async def _body_spec(call: Call) -> QuotaSpec:
     """The valid specification of the body."""
     from yurt.rules.validation.quota import quota_problems
 
@@ -104,13 +104,13 @@ def normalised(document: Mapping[str, Any]) -> Json:
     an object by name. Both are accepted, and so are sizes with a unit. Names that are null, as Go's clients write what
     is not set, are left out: an unknown name is an error only where it has a value.
     """
-    found: Json = _without_nulls(document)
-    for limit in _objects(found, "limits"):
+    result: Json = _without_nulls(document)
+    for limit in _objects(result, "limits"):
         for resources in (*_objects(limit, "regionlimit"), *_objects(limit, "guaranteed")):
             _normalise(resources)
             for pool in _objects(resources, "nodepools"):
                 _normalise(pool)
-    return found
+    return result
 
 
 def _normalise(resources: Json) -> None:
@@ -118,9 +118,9 @@ def _normalise(resources: Json) -> None:
     pools = resources.get(key)
     if isinstance(pools, dict):
         del resources[key]
-        given = resources.setdefault(_key(resources, "nodepools") or "NodePools", [])
+        pool_entries = resources.setdefault(_key(resources, "nodepools") or "NodePools", [])
         blocks = [({"NodePool": name}, block) for name, block in pools.items()]
-        given.extend({**name, **block} for name, block in blocks if isinstance(block, dict))
+        pool_entries.extend({**name, **block} for name, block in blocks if isinstance(block, dict))
     for storage in _objects(resources, "storage"):
         for short, name in (("variables", "VariablesMB"), ("hostvolumes", "HostVolumesMB")):
             own = _key(storage, short)

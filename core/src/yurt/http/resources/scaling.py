@@ -29,19 +29,19 @@ async def list_policies(call: Call) -> web.Response:
     def index_of(view: View) -> int:
         jobs = view.of(JobRows)
         derived = call.context.derived
-        return derived.index_of("scaling policies", jobs.index, lambda: jobs.has_policies, known=options.index)
+        return derived.index_of("scaling policies", jobs.index, lambda: jobs.has_policies, client_index=options.index)
 
     view, index = await changed_view(call, [JobRows.watched()], index_of)
     slot = answer_slot(call, view, (JobRows,), options.namespace)
-    if slot is not None and (kept := slot.find()) is not None:
+    if slot is not None and (cached := slot.find()) is not None:
         # Not the index of the kept answer: it may be from before this server knew that the list had a row.
-        return list_answer(call, kept.pieces, index, kept.next_token)
+        return list_answer(call, cached.pieces, index, cached.next_token)
     listing = view.of(JobRows).of_namespace(options.namespace)
-    found: list[ScalingPolicy] = []
+    policies: list[ScalingPolicy] = []
     async for part in call.turns.slices(listing.rows):
         selected = (job for job in listing.among(part) if job_id in ("", job.id))
-        found += [policy for job in selected for policy in policies_of(job) if policy.type.startswith(kind)]
-    return await page_answer(call, Pager(found, stub, key=by_index, options=options), index, slot=slot)
+        policies += [policy for job in selected for policy in policies_of(job) if policy.type.startswith(kind)]
+    return await page_answer(call, Pager(policies, stub, key=by_index, options=options), index, slot=slot)
 
 
 async def read(call: Call) -> web.Response:

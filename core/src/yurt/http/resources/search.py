@@ -57,7 +57,7 @@ def _contexts(context: str) -> Iterable[str]:
     return CONTEXTS if context in ("", ALL) else (context,)
 
 
-async def _found(
+async def _hits(
     call: Call,
     view: View,
     context: str,
@@ -89,9 +89,9 @@ async def search(call: Call) -> web.Response:
     truncations: dict[str, bool] = {}
     for context in _contexts(body.context):
         prefix = uuid_prefix(body.prefix) if context in WITH_UUIDS else body.prefix
-        found, is_cut = await _found(call, view, context, partial(_has_prefix, prefix))
-        if found or context == body.context:
-            matches[context] = [hit.id for hit in found]
+        hits, is_cut = await _hits(call, view, context, partial(_has_prefix, prefix))
+        if hits or context == body.context:
+            matches[context] = [hit.id for hit in hits]
         truncations[context] = is_cut
     answer = {"Index": view.index, "Matches": matches, "Truncations": truncations}
     return read_answer(call, answer | {"KnownLeader": True, "LastContact": 0, "NextToken": ""}, view.index)
@@ -109,7 +109,7 @@ async def fuzzy(call: Call) -> web.Response:
     matches: dict[str, list[dict[str, Any]]] = {}
     truncations: dict[str, bool] = {}
     for context in _contexts(body.context):
-        found, is_cut = await _found(
+        hits, is_cut = await _hits(
             call,
             view,
             context,
@@ -117,8 +117,8 @@ async def fuzzy(call: Call) -> web.Response:
             order=partial(_rank, text),
             matches_max=settings.matches_max,
         )
-        if found:
-            matches[context] = [_fuzzy_match(context, hit) for hit in found]
+        if hits:
+            matches[context] = [_fuzzy_match(context, hit) for hit in hits]
         truncations[context] = is_cut
     if body.context in ("", ALL, "jobs"):
         await _add_parts(call, view, text, matches, truncations)
@@ -132,18 +132,18 @@ async def _add_parts(
     """Add the parts of jobs with matching names, by name; the scope says where each is."""
     from yurt.server.views.job_parts import PARTS, job_parts
 
-    found: dict[str, list[tuple[str, tuple[str, ...]]]] = {kind: [] for kind in PARTS}
+    hits_by_kind: dict[str, list[tuple[str, tuple[str, ...]]]] = {kind: [] for kind in PARTS}
     truncations.update(dict.fromkeys(PARTS, False))
     listing, sees, matches_max = view.of(SearchView).jobs(), call.options.sees, call.agent.search.matches_max
     async for part in call.turns.slices(listing.rows):
         seen = (job for job in listing.among(part) if sees(job.namespace))
         for kind, name, scope in itertools.chain.from_iterable(map(job_parts, seen)):
             if text in name.lower():
-                found[kind].append((name, scope))
-        for kind, hits in found.items():
+                hits_by_kind[kind].append((name, scope))
+        for kind, hits in hits_by_kind.items():
             if len(hits) > matches_max:
-                found[kind], truncations[kind] = sorted(hits, key=partial(_part_rank, text))[:matches_max], True
-    for kind, hits in found.items():
+                hits_by_kind[kind], truncations[kind] = sorted(hits, key=partial(_part_rank, text))[:matches_max], True
+    for kind, hits in hits_by_kind.items():
         if hits:
             matches[kind] = [
                 {"ID": name, "Scope": list(scope)} for name, scope in sorted(hits, key=partial(_part_rank, text))

@@ -45,8 +45,8 @@ async def list_services(call: Call) -> web.Response:
     options = call.options
     view, index = await changed_view(call, [ServiceRows.watched()], lambda view: view.of(ServiceRows).index)
     slot = answer_slot(call, view, (ServiceRows,), options.namespace)
-    if slot is not None and (kept := slot.find()) is not None:
-        return list_answer(call, kept.pieces, kept.at_index, kept.next_token)
+    if slot is not None and (cached := slot.find()) is not None:
+        return list_answer(call, cached.pieces, cached.at_index, cached.next_token)
     listing = view.of(ServiceRows).of_namespace(options.namespace)
     namespaces: dict[str, dict[str, set[str]]] = {}
     async for part in call.turns.slices(listing.rows):

@@ -80,12 +80,12 @@ async def write(call: Call) -> web.Response:
 
 
 def _operation(call: Call) -> str:
-    asked = [name for name in (ACQUIRE, RENEW, RELEASE) if name in call.query]
-    if len(asked) > 1:
+    operations = [name for name in (ACQUIRE, RENEW, RELEASE) if name in call.query]
+    if len(operations) > 1:
         raise Refused(400, "multiple lock operations")
-    if asked and "cas" in call.query:
+    if operations and "cas" in call.query:
         raise Refused(400, "CAS can't be used with lock operations")
-    return asked[0] if asked else ""
+    return operations[0] if operations else ""
 
 
 async def _put(call: Call, namespace: str, body: VariableBody) -> Shown:
@@ -124,10 +124,10 @@ def _lock_id(body: VariableBody) -> str:
 
 
 def _check_index(call: Call) -> int | None:
-    found = number(call.query, "cas")
-    if found is not None and found < 0:
-        raise Refused(400, f'Failed to parse value of "cas" ("{found}") as an index')
-    return found
+    index = number(call.query, "cas")
+    if index is not None and index < 0:
+        raise Refused(400, f'Failed to parse value of "cas" ("{index}") as an index')
+    return index
 
 
 async def _answered(call: Call, work: Awaitable[Shown]) -> web.Response:

@@ -44,14 +44,14 @@ async def list_volumes(call: Call) -> web.Response:
         return read_answer(call, [], 0)
     if kind != "host":
         raise Refused(404, "resource not found")
-    asked = {"node_id": call.query.get("node_id", ""), "node_pool": call.query.get("node_pool", ""),
+    criteria = {"node_id": call.query.get("node_id", ""), "node_pool": call.query.get("node_pool", ""),
              "plugin_id": call.query.get("plugin_id", "")}  # fmt: skip
     prefix = call.options.prefix
     id_prefix = uuid_prefix(prefix)
 
     def is_selected(volume: HostVolume) -> bool:
         is_named = volume.id.startswith(id_prefix) or volume.name.startswith(prefix)
-        return is_named and all(value in ("", getattr(volume, name)) for name, value in asked.items())
+        return is_named and all(value in ("", getattr(volume, name)) for name, value in criteria.items())
 
     def listing(view: View) -> Listing[HostVolume]:
         return view.of(HostVolumeRows).listed(call.options.namespace).where(is_selected)
@@ -77,8 +77,8 @@ async def read(call: Call) -> web.Response:
 
 async def create(call: Call) -> web.Response:
     """PUT /v1/volume/host/create."""
-    asked, overrides = await _asked(call)
-    done = call.operations.host_volumes.create(asked, overrides_policies=overrides)
+    requested, overrides = await _body_volume(call)
+    done = call.operations.host_volumes.create(requested, overrides_policies=overrides)
     stored, index = await failed_call(done)
     call.access.name_object("volume", stored.id)
     return json_answer(call, HostVolumeAnswer(volume=stored), index=index)
@@ -86,14 +86,14 @@ async def create(call: Call) -> web.Response:
 
 async def register(call: Call) -> web.Response:
     """PUT /v1/volume/host/register."""
-    asked, overrides = await _asked(call)
-    done = call.operations.host_volumes.register(asked, overrides_policies=overrides)
+    requested, overrides = await _body_volume(call)
+    done = call.operations.host_volumes.register(requested, overrides_policies=overrides)
     stored, index = await failed_call(done)
     call.access.name_object("volume", stored.id)
     return json_answer(call, HostVolumeAnswer(volume=stored), index=index)
 
 
-async def _asked(call: Call) -> tuple[HostVolume, bool]:
+async def _body_volume(call: Call) -> tuple[HostVolume, bool]:
     """The volume of the body, and whether it is to override policies."""
     body = await call.body(HostVolumeBody)
     if body.volume is None:
@@ -109,22 +109,22 @@ async def delete(call: Call) -> web.Response:
     """DELETE /v1/volume/host/:id and /v1/volume/host/:id/delete: Nomad's Go package sends the first."""
     force = flag(call.query, "force")
     volume_id = call.part("id")
-    known = call.view().of(HostVolumeRows).get(volume_id)
-    if known is None:
+    volume = call.view().of(HostVolumeRows).get(volume_id)
+    if volume is None:
         raise Refused(404, "volume not found")
-    index = await failed_call(call.operations.host_volumes.delete(known.namespace, volume_id, force=force))
+    index = await failed_call(call.operations.host_volumes.delete(volume.namespace, volume_id, force=force))
     return json_answer(call, {}, index=index)
 
 
 async def list_claims(call: Call) -> web.Response:
     """GET /v1/volumes/claims."""
     names = {"job_id": "job_id", "task_group": "task_group_name", "volume_name": "volume_name"}
-    asked = {field: call.query.get(name, "") for name, field in names.items()}
+    criteria = {field: call.query.get(name, "") for name, field in names.items()}
     prefix = uuid_prefix(call.options.prefix)
 
     def is_selected(claim: TaskGroupHostVolumeClaim) -> bool:
         is_named = claim.id.startswith(prefix)
-        return is_named and all(value in ("", getattr(claim, field)) for field, value in asked.items())
+        return is_named and all(value in ("", getattr(claim, field)) for field, value in criteria.items())
 
     def listing(view: View) -> Listing[TaskGroupHostVolumeClaim]:
         return view.of(HostVolumeClaimRows).of_namespace(call.options.namespace).where(is_selected)
@@ -134,7 +134,7 @@ async def list_claims(call: Call) -> web.Response:
 
 async def delete_claim(call: Call) -> web.Response:
     """DELETE /v1/volumes/claim/:id."""
-    known = call.view().of(HostVolumeClaimRows).get(call.part("id"))
-    if known is None:
+    claim = call.view().of(HostVolumeClaimRows).get(call.part("id"))
+    if claim is None:
         raise Refused(404, "host volume claim not found")
-    return empty_answer(index=await failed_call(call.operations.host_volumes.delete_claim(known.namespace, known.id)))
+    return empty_answer(index=await failed_call(call.operations.host_volumes.delete_claim(claim.namespace, claim.id)))

@@ -62,8 +62,8 @@ async def abilities(decider: Decider, namespaces: Iterable[str], pools: Iterable
     }
 
 
-def _filled(found: dict[str, list[str]]) -> dict[str, list[str]]:
-    return {name: each for name, each in found.items() if each}
+def _filled(by_name: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {name: each for name, each in by_name.items() if each}
 
 
 def _of_pool(decider: Decider, name: str) -> list[str]:

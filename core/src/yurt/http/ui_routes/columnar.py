@@ -40,8 +40,8 @@ async def list_nodes(call: Call) -> web.Response:
 
 async def overview(call: Call) -> web.Response:
     """GET /v1/yurt/overview: numbers by status, capacity by node pool, and what needs attention."""
-    found = await live_rows(call).overview(call.options.namespace, agents_of(call))
-    return read_answer(call, found, found["Index"])
+    document = await live_rows(call).overview(call.options.namespace, agents_of(call))
+    return read_answer(call, document, document["Index"])
 
 
 def agents_of(call: Call) -> Agents:
@@ -57,7 +57,7 @@ def live_rows(call: Call) -> LiveRows:
     return call.operations.live_rows
 
 
-def asked_of(call: Call, *, fields: str) -> Asked:
+def request_of(call: Call, *, fields: str) -> Asked:
     """The query of a request."""
     query = call.query
     return Asked(
@@ -75,7 +75,7 @@ def asked_of(call: Call, *, fields: str) -> Asked:
 async def _list(call: Call, kind: RowKind[Any], place: RowPosition) -> web.Response:
     names = call.query.get("fields", "")
     has_cards = kind is NODES and CARD_LIST in names.split(",")
-    query = parse_query(kind, asked_of(call, fields=without_cards(names) if has_cards else names))
+    query = parse_query(kind, request_of(call, fields=without_cards(names) if has_cards else names))
     rows, selection = live_rows(call), Selection(kind, query)
     seen = await rows.rows(place)
     async for part in call.turns.slices(seen.rows, ROWS_A_SLICE):

@@ -38,20 +38,20 @@ class ModuleGraph:
         """The modules for a path below `/ui/`, sorted; those of the frame alone for an unknown page."""
         parts = [part for part in path.split("/") if part]
         page = next((module for pattern, module in self.pages if _matches(pattern, parts)), "")
-        found = self._of_page.get(page)
-        if found is None:
-            found = self._of_page[page] = self.closure(START, page)
-        return found
+        names = self._of_page.get(page)
+        if names is None:
+            names = self._of_page[page] = self.closure(START, page)
+        return names
 
     def closure(self, *starts: str) -> tuple[str, ...]:
         """Modules with all that they import statically."""
-        found, left = set[str](), list(starts)
-        while left:
-            name = left.pop()
-            if name not in found and name in self._texts:
-                found.add(name)
-                left += self._imported(name)
-        return tuple(sorted(found))
+        names, pending = set[str](), list(starts)
+        while pending:
+            name = pending.pop()
+            if name not in names and name in self._texts:
+                names.add(name)
+                pending += self._imported(name)
+        return tuple(sorted(names))
 
     def _imported(self, name: str) -> tuple[str, ...]:
         cached = self._imports.get(name)
@@ -67,11 +67,11 @@ def _resolved(name: str, target: str) -> str:
 
 def _matches(pattern: tuple[str, ...], parts: list[str]) -> bool:
     """Whether a path fits a pattern: `:name` takes one part, `*name` the rest, of which there is some."""
-    for at, wanted in enumerate(pattern):
+    for at, expected in enumerate(pattern):
         if at >= len(parts):
             return False
-        if wanted.startswith("*"):
+        if expected.startswith("*"):
             return True
-        if not wanted.startswith(":") and wanted != parts[at]:
+        if not expected.startswith(":") and expected != parts[at]:
             return False
     return len(pattern) == len(parts)

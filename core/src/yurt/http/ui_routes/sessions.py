@@ -45,13 +45,13 @@ class SessionBody(Value, rename=spelled(redirect_uri="RedirectURI")):
     @property
     def ways(self) -> tuple[str, ...]:
         """The sign-in methods for which the body has values."""
-        found = {
+        credentials = {
             "SecretID": self.secret_id,
             "OneTimeSecretID": self.one_time_secret_id,
             "LoginToken": self.login_token,
             "Code": self.code,
         }
-        return tuple(name for name, text in found.items() if text)
+        return tuple(name for name, text in credentials.items() if text)
 
 
 async def describe(call: Call) -> web.Response:
@@ -191,11 +191,11 @@ async def _described(call: Call, session: Session | None) -> web.Response:
 
 def _set_cookie(call: Call, answer: web.Response, made: SealedSession) -> None:
     is_tls = is_secure(call.request)
-    left_s = max(1, (made.session.idle_at - call.context.env.now()) // NANOSECONDS)
+    remaining_s = max(1, (made.session.idle_at - call.context.env.now()) // NANOSECONDS)
     answer.set_cookie(
         SECURE_COOKIE if is_tls else COOKIE,
         made.text,
-        max_age=left_s,
+        max_age=remaining_s,
         path="/",
         secure=is_tls,
         httponly=True,

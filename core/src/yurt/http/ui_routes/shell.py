@@ -51,8 +51,8 @@ class PageFiles:
         self._folder = folder
         from yurt.http.ui_routes.modules import ModuleGraph  # Agents whose pages nobody opens do without.
 
-        found = [each for each in folder.rglob("*") if each.suffix in TYPES and each.is_file()]
-        self._paths = {each.relative_to(folder).as_posix(): each for each in sorted(found)}
+        paths = [each for each in folder.rglob("*") if each.suffix in TYPES and each.is_file()]
+        self._paths = {each.relative_to(folder).as_posix(): each for each in sorted(paths)}
         digest, texts = hashlib.sha256(), dict[str, str]()
         for name, path in self._paths.items():
             content = path.read_bytes()
@@ -63,7 +63,7 @@ class PageFiles:
         self.modules = ModuleGraph(texts)
         self.index = (folder / INDEX).read_text() if (folder / INDEX).is_file() else ""
         """The shell; "" where the package was installed without the pages."""
-        self._known: dict[str, File] = {}
+        self._cache: dict[str, File] = {}
 
     def names(self) -> list[str]:
         """The paths of all files."""
@@ -75,30 +75,30 @@ class PageFiles:
         links = (f'<link rel="modulepreload" href="{folder}/{name}">' for name in self.modules.of_path(path))
         return self.index.replace(MODULES, "\n".join(links)).replace(ASSETS, folder).replace(NONCE, nonce)
 
-    def known(self, name: str) -> File | None:
+    def cached(self, name: str) -> File | None:
         """A file that was asked for before, without waiting for the disk."""
-        return self._known.get(name)
+        return self._cache.get(name)
 
     def find(self, name: str) -> File | None:
         """A file by its path; None for any other path."""
         path = self._paths.get(name)
         if path is None:
             return None
-        known = self._known.get(name)
-        if known is None:
+        cached = self._cache.get(name)
+        if cached is None:
             import gzip  # Only once a browser asks.
 
             zipped = gzip.compress(path.read_bytes(), 9, mtime=0)
-            known = self._known[name] = File(TYPES[path.suffix], zipped)
-        return known
+            cached = self._cache[name] = File(TYPES[path.suffix], zipped)
+        return cached
 
 
 async def files_of(call: Call) -> PageFiles:
     """The files of the pages."""
-    kept = call.request.app[FILES]
-    if not kept:
-        kept.setdefault("pages", await call.context.env.in_thread(PageFiles))
-    files = kept["pages"]
+    cache = call.request.app[FILES]
+    if not cache:
+        cache.setdefault("pages", await call.context.env.in_thread(PageFiles))
+    files = cache["pages"]
     assert isinstance(files, PageFiles)
     return files
 
@@ -141,22 +141,22 @@ async def file(call: Call) -> web.Response:
     """GET /ui/a/:hash/:path: a file of the pages, cacheable without limit."""
     need_pages(call)
     files = await files_of(call)
-    found = None
+    page_file = None
     if call.part("hash") == files.hash:
         path = call.part("path")
-        found = files.known(path) or await call.context.env.in_thread(partial(files.find, path))
-    if found is None:
+        page_file = files.cached(path) or await call.context.env.in_thread(partial(files.find, path))
+    if page_file is None:
         raise Refused(404, "The pages have no such file; reload the page if the agent was updated")
     headers = headers_of_pages() | {hdrs.CACHE_CONTROL: "public, max-age=31536000, immutable"}
     if "gzip" in call.request.headers.get(hdrs.ACCEPT_ENCODING, "").lower():
-        body = found.zipped
+        body = page_file.zipped
         headers[hdrs.CONTENT_ENCODING] = "gzip"
     else:
         import gzip
 
-        body = await call.context.env.in_thread(partial(gzip.decompress, found.zipped))
+        body = await call.context.env.in_thread(partial(gzip.decompress, page_file.zipped))
     headers[hdrs.VARY] = hdrs.ACCEPT_ENCODING
-    return web.Response(body=body, content_type=found.kind, charset="utf-8", headers=headers)
+    return web.Response(body=body, content_type=page_file.kind, charset="utf-8", headers=headers)
 
 
 async def configuration(call: Call) -> web.Response:

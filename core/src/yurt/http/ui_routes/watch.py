@@ -64,18 +64,18 @@ class WatchedView(NamedTuple):
 
     async def wire(self, delta: Delta, rows: LiveRows, call: Call) -> dict[str, Any] | None:
         """A line's description of the view; {} when unchanged, None when too much changed."""
-        found, gone = [], []
+        changed, deleted = [], []
         async for part in call.turns.slices(delta.pairs):
             for _, before, after in part:
                 if after is not None and self.matcher(after):
-                    found.append(after)
+                    changed.append(after)
                 elif before is not None and self.matcher(before):
-                    gone.append(list(self.kind.key_of(before)))
-            if len(found) > ROWS_MAX:
+                    deleted.append(list(self.kind.key_of(before)))
+            if len(changed) > ROWS_MAX:
                 return None
-        wire: dict[str, Any] = {"Gone": gone} if gone else {}
-        if found:
-            wire["Columns"] = columns_of(self.kind, self.query.fields, found)
+        wire: dict[str, Any] = {"Gone": deleted} if deleted else {}
+        if changed:
+            wire["Columns"] = columns_of(self.kind, self.query.fields, changed)
             if self.has_cards:
                 wire["Columns"][CARD_LIST] = await rows.card_lists(wire["Columns"]["ID"])
         return wire
@@ -90,10 +90,10 @@ class Watched(NamedTuple):
     @property
     def places(self) -> dict[str, RowPosition]:
         """What to look at for changes."""
-        found = {name: view.place for name, view in self.views.items()}
+        positions = {name: view.place for name, view in self.views.items()}
         for name, namespace in self.overviews.items():
-            found |= {f"{name}\0jobs": RowPosition(JOBS.name, namespace), f"{name}\0nodes": RowPosition(NODES.name)}
-        return found
+            positions |= {f"{name}\0jobs": RowPosition(JOBS.name, namespace), f"{name}\0nodes": RowPosition(NODES.name)}
+        return positions
 
     def require(self, rows: LiveRows) -> None:
         """Raises PermissionDenied where a view is forbidden."""
@@ -108,18 +108,18 @@ def watched_of(texts: list[str]) -> Watched:
     """The views of a query; raises Refused (400)."""
     if not texts or len(texts) > VIEWS_MAX:
         raise Refused(400, f"{len(texts)} views to watch: give 1 to {VIEWS_MAX}")
-    found = Watched({}, {})
+    watched = Watched({}, {})
     for text in texts:
         view = _decoded(text)
-        if not view.id or len(view.id) > ID_MAX or view.id in found.views or view.id in found.overviews:
+        if not view.id or len(view.id) > ID_MAX or view.id in watched.views or view.id in watched.overviews:
             raise Refused(
                 400, f'view "{view.id[:ID_MAX]}": each view needs an ID of its own, of at most {ID_MAX} characters'
             )
         if view.kind == OVERVIEW:
-            found.overviews[view.id] = view.namespace
+            watched.overviews[view.id] = view.namespace
         else:
-            found.views[view.id] = _view(view)
-    return found
+            watched.views[view.id] = _view(view)
+    return watched
 
 
 def _decoded(text: str) -> ViewText:
@@ -238,8 +238,8 @@ async def _send(call: Call, lines: Lines, watched: Watched, rows: LiveRows, plac
     """Send changes until the reader leaves; why this server ends the stream, as where a filter cannot compare."""
     try:
         async with aclosing(rows.changes(watched.places, place[0])) as changes:
-            async for found in changes:
-                place[0] = await _send_line(lines, await _line(call, watched, rows, found))
+            async for change in changes:
+                place[0] = await _send_line(lines, await _line(call, watched, rows, change))
     except YurtError as error:
         return error
     raise AssertionError("changes end with an error only")
@@ -253,20 +253,20 @@ async def _send_line(lines: Lines, line: dict[str, Any]) -> int:
     return index
 
 
-async def _line(call: Call, watched: Watched, rows: LiveRows, found: dict[str, Delta] | int) -> dict[str, Any]:
+async def _line(call: Call, watched: Watched, rows: LiveRows, change: dict[str, Delta] | int) -> dict[str, Any]:
     """One line of the stream; only {"Index": ...} when nothing changed."""
-    if isinstance(found, int):
-        return {"Index": found, "Resync": [*watched.views, *watched.overviews]}
+    if isinstance(change, int):
+        return {"Index": change, "Resync": [*watched.views, *watched.overviews]}
     index, views, resync = 0, dict[str, Any](), list[str]()
     for name, view in watched.views.items():
-        index = found[name].index
-        wire = await view.wire(found[name], rows, call)
+        index = change[name].index
+        wire = await view.wire(change[name], rows, call)
         if wire is None:
             resync.append(name)
         elif wire:
             views[name] = wire
     for name, namespace in watched.overviews.items():
-        index = found[f"{name}\0jobs"].index
-        if any(True for part in ("jobs", "nodes") for _ in found[f"{name}\0{part}"].pairs):
+        index = change[f"{name}\0jobs"].index
+        if any(True for part in ("jobs", "nodes") for _ in change[f"{name}\0{part}"].pairs):
             views[name] = {"Overview": await rows.overview(namespace, agents_of(call))}
     return {"Index": index} | ({"Views": views} if views else {}) | ({"Resync": resync} if resync else {})

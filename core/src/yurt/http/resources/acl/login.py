@@ -103,10 +103,10 @@ async def by_oidc(call: Call, body: CompleteAuthBody) -> MadeToken:
 
 def _need(request: str, fields: Mapping[str, str], *, bounded: bool = True) -> None:
     """Raises Invalid with all that is missing or too long."""
-    found = [f"missing {name}" for name, text in fields.items() if not text]
-    found += [f"{name} too long" for name, text in fields.items() if bounded and len(text) > TEXT_MAX]
-    if found:
-        raise Invalid(f"invalid {request} request: {', '.join(found)}")
+    problems = [f"missing {name}" for name, text in fields.items() if not text]
+    problems += [f"{name} too long" for name, text in fields.items() if bounded and len(text) > TEXT_MAX]
+    if problems:
+        raise Invalid(f"invalid {request} request: {', '.join(problems)}")
 
 
 def _need_authority(call: Call, name: str) -> None:
