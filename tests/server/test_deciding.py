@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable, YurtError
 from yurt.sdk.value import replace
-from yurt.server.requests import DispatchRequest, Kept
+from yurt.server.requests import DispatchRequest, RetainedFields
 from yurt.state import Snapshot
 from yurt.structs.commands import AnyCommand, Expectation, RegisterJob
 from yurt.structs.job import ParameterizedJobConfig, ScalingEvent
@@ -60,7 +60,7 @@ async def test_a_registration_keeps_the_count_that_a_scale_was_promised(bench: A
     calls: list[Awaitable[Any]] = []
     for number in range(TOGETHER):
         newer = factories.job(priority=60 + number)
-        calls.append(bench.server.resources.jobs.register(newer, keep=Kept(counts=True)))
+        calls.append(bench.server.resources.jobs.register(newer, keep=RetainedFields(counts=True)))
         calls.append(bench.server.resources.jobs.scale("default", "web", ScalingEvent(count=number + 2), group="web"))
     done, failed = await outcomes(calls)
     assert not failed and len(done) == 2 * TOGETHER

@@ -12,7 +12,7 @@ from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unava
 from yurt.sdk.schema import AttributeSpec, Schema
 from yurt.sdk.value import replace, seconds
 from yurt.server.config import GcThresholds
-from yurt.server.requests import DispatchRequest, Kept
+from yurt.server.requests import DispatchRequest, RetainedFields
 from yurt.state import Snapshot
 from yurt.storage.memory import MemoryLog
 from yurt.structs.alloc import AllocDeploymentStatus
@@ -140,7 +140,7 @@ async def test_a_registration_may_keep_what_the_running_job_has(bench: Any) -> N
     await bench.server.resources.jobs.register(running)
     group = factories.group(count=1, tasks=(factories.task(), factories.task(name="new")))
 
-    await bench.server.resources.jobs.register(factories.job(task_groups=(group,)), keep=Kept(resources=True))
+    await bench.server.resources.jobs.register(factories.job(task_groups=(group,)), keep=RetainedFields(resources=True))
     kept = bench.server.state.jobs["default", "web"].task_groups[0]
     await bench.server.resources.jobs.register(factories.job(task_groups=(group,)))
     taken = bench.server.state.jobs["default", "web"].task_groups[0]
