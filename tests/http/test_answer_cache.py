@@ -204,7 +204,7 @@ def test_kept_bytes_are_compressed_once_and_come_back_whole(asked: list[int], mo
         for number in asked:
             kept = bodies[number]
             body = await zipped.zipped(kept if isinstance(kept, bytes) else PiecesBody(kept))
-            got = body if isinstance(body, bytes) else b"".join(body.kept)
+            got = body if isinstance(body, bytes) else b"".join(body.cached)
             assert gzip.decompress(got) == (kept if isinstance(kept, bytes) else b"".join(kept))
             assert 0 <= zipped.bytes <= most
 

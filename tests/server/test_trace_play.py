@@ -205,7 +205,7 @@ def test_free_cores_are_as_many_as_free_mhz_have() -> None:
     reserved = nodes[0].reserved_resources.cpu.cpu_shares
     assert reserved == 0
     assert [(each.cores, each.cpu) for each in found.free] == [(1, 1500), (3, 3000)]
-    assert (found.kept.cores, found.kept.cpu) == (4, 3500)
+    assert (found.reserved.cores, found.reserved.cpu) == (4, 3500)
 
 
 def test_rounded_jobs_are_counted_and_run() -> None:

@@ -64,8 +64,8 @@ class NamedHandler:
     @cached_property
     def function(self) -> Handler:
         """The handler itself; imports its module."""
-        found: Handler = getattr(import_module(self.home.module), self.name)
-        return found
+        handler: Handler = getattr(import_module(self.home.module), self.name)
+        return handler
 
     async def _first_answer(self, call: Call) -> web.StreamResponse:
         if not self.home.is_imported:
