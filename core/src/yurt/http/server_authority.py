@@ -62,7 +62,7 @@ Ask = Callable[[ShownCredential], Awaitable[CallerRights]]
 """Asks a server for the rights of a caller."""
 
 
-class _CachedRights(NamedTuple):
+class _TimedRights(NamedTuple):
     rights: Rights
     identity: Identity
     new_until_s: float
@@ -77,8 +77,8 @@ class ServerAuthority:
         self._ask = ask
         self._env = env
         self._ttl_s = max(ttl_s, TTL_MIN_S)
-        self._permitted: LruCache[Caller, _CachedRights] = LruCache(CALLERS_MAX)
-        self._refused: LruCache[Caller, _CachedRights] = LruCache(REFUSED_CALLERS_MAX)
+        self._permitted: LruCache[Caller, _TimedRights] = LruCache(CALLERS_MAX)
+        self._refused: LruCache[Caller, _TimedRights] = LruCache(REFUSED_CALLERS_MAX)
         self._asking: dict[Caller, asyncio.Lock] = {}
         self._slots = asyncio.Semaphore(ASKS_MAX)
         self._failure = ""
@@ -164,7 +164,7 @@ class ServerAuthority:
         """Whether the text is the secret of a token that was shown here lately."""
         return bool(SECRET.fullmatch(text)) and self._permitted.get(self.caller(text)) is not None
 
-    def _cached_rights(self, caller: Caller) -> _CachedRights | None:
+    def _cached_rights(self, caller: Caller) -> _TimedRights | None:
         cached = self._permitted.get(caller) or self._refused.get(caller)
         return cached if cached is not None and self._env.monotonic() < cached.until_s else None
 
@@ -192,7 +192,7 @@ class ServerAuthority:
         lasts_s = REFUSED_S if has_no_rights else self._ttl_s
         if answer.lifetime is not None:
             lasts_s = min(lasts_s, answer.lifetime / NANOSECONDS)
-        cached = _CachedRights(rights, identity_in(answer), requested_s + REFUSED_S, requested_s + lasts_s)
+        cached = _TimedRights(rights, identity_in(answer), requested_s + REFUSED_S, requested_s + lasts_s)
         (self._refused if has_no_rights else self._permitted).put(caller, cached)
         (self._permitted if has_no_rights else self._refused).discard(caller)
 
