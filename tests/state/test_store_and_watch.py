@@ -73,5 +73,5 @@ def test_an_edit_that_no_change_tells_of_stops_the_state_machine() -> None:
     edit = snapshot.edit(CHECKED_EACH)
     edit.put(Tables.nodes, "n", factories.node())
     edit._changes.clear()
-    with pytest.raises(AssertionError, match="nodes has rows that no change tells of"):
+    with pytest.raises(AssertionError, match="nodes has rows without a recorded change"):
         edit.commit()

@@ -20,9 +20,9 @@ CHANGES_MIN: Final = 4096
 
 
 class ChangeLog:
-    """The keys of a mapping that changed last, for followers that remember their position.
+    """The last changed keys of a mapping, for followers that store their position.
 
-    One that is further behind than the log reaches looks at everything again.
+    A follower that is further behind than the log reaches reads everything again.
     """
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ FEW_PARTS: Final = 8
 
 
 class PartBasis(NamedTuple):
-    """What the parts of all accounts follow from."""
+    """The inputs of all accounts' parts of a pool: its capacity, and the weights with their sum."""
 
     capacity: Amounts
     weights: Mapping[Path, int]
@@ -77,7 +77,7 @@ class PartSplit:
         self._by_bound: list[tuple[int, Path]] = []
 
     def update(self, band: Band, basis: PartBasis, usage: Mapping[str, Amounts], log: ChangeLog | None = None) -> None:
-        """Take what has changed since the last update: heads, holdings, or the parts of all.
+        """Apply the changes since the last update: heads, usage, or the parts of all accounts.
 
         `log` has the accounts whose holdings change, where the caller keeps one.
         """

@@ -185,7 +185,11 @@ class Columns:
         cached: _CachedUsage | None = None,
     ) -> None:
         by_node, free = rows
-        assert len(by_node) + len(free) == len(chunks) * CHUNK, (len(by_node), len(free), "a row is a node's, or free")
+        assert len(by_node) + len(free) == len(chunks) * CHUNK, (
+            len(by_node),
+            len(free),
+            "each row belongs to a node or is free",
+        )
         self.nodes = nodes
         self.rows = by_node
         self.in_use = in_use

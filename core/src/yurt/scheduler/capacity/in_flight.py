@@ -150,7 +150,7 @@ class _InFlightUsage:
                 chunks = np.bincount(rows // CHUNK).nonzero()[0].tolist()
             for number in chunks:
                 self._uses[number] += sign
-                assert self._uses[number] >= 0, (number, "a plan is taken away as often as it was added")
+                assert self._uses[number] >= 0, (number, "a plan is removed as often as it was added")
 
     def over(self, state: Snapshot) -> Columns | None:
         """The state's columns plus the sums, or None when the sums are incomplete."""

@@ -143,7 +143,7 @@ class NodePlacement:
 def _merged(earlier: AllocationMetric, metric: AllocationMetric) -> AllocationMetric:
     """The metrics of failures on several nodes combined: node counts are added, exhausted dimensions united.
 
-    Only nodes that were asked for room tell how many nodes were looked at; those beyond a limit were not.
+    The number of evaluated nodes is that of the attempt that evaluated most: nodes beyond a limit are not evaluated.
     """
     widest = max(earlier, metric, key=lambda each: each.nodes_evaluated)
     return replace(

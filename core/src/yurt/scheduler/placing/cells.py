@@ -71,7 +71,7 @@ class _CellLine:
 
 
 class Cells:
-    """The best rows under spreads; `kept` is the number of them that are maintained."""
+    """The best rows under spreads; `limit` is the number of rows that are maintained."""
 
     def __init__(
         self, spread: SpreadScore, ties: Ties, rows: IntArray, *, sums: IntArray, counts: IntArray, limit: int
@@ -113,7 +113,7 @@ class Cells:
         return self._top
 
     def _find_top(self) -> list[tuple[int, int]]:
-        # A row of any other group has `kept` better rows before it: the leads of these groups. The list is sorted, so
+        # A row of any other group has `limit` better rows before it: the leads of these groups. The list is sorted, so
         # it is a heap already.
         heap = self._leads()
         del heap[self._limit :]

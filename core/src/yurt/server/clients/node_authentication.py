@@ -73,7 +73,7 @@ class NodeAuthenticator:
             try:
                 index = (await self._leader.peer().status()).index
             except Unavailable as error:
-                log.debug("how far the leader is cannot be asked: %s", error)
+                log.debug("cannot read the index of the leader: error=%s", error)
             else:
                 await self._replica.waiter.wait_index(index, timeout_s=NODE_LOOKUP_LIMIT_S)
         return self.has_node(node_id)

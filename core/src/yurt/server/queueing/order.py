@@ -53,7 +53,7 @@ def adjusted_order(
 def ordered(view: PoolView, line: JobQueue, now: int, in_flight: Sequence[QueueEntry] = ()) -> Iterable[Waiting]:
     """The jobs of a queue in order, computed lazily; the line must not change meanwhile.
 
-    What jobs in flight have asked for counts as held by their tenants: they are about to run.
+    The requests of jobs in flight count as usage of their tenants: these jobs are about to run.
     """
     queue, flying = view.queue, [entry.waiting for entry in in_flight]
     if queue.dynamic_priority is not None:
@@ -75,7 +75,7 @@ def ordered(view: PoolView, line: JobQueue, now: int, in_flight: Sequence[QueueE
 def _with_in_flight(
     usage: Mapping[_Tenant, Amounts], added: Iterable[tuple[_Tenant, Amounts]]
 ) -> Mapping[_Tenant, Amounts]:
-    """What tenants hold with what jobs in flight ask for."""
+    """The usage of tenants plus the requests of jobs in flight."""
     total: dict[_Tenant, Amounts] = {}
     for tenant, amounts in added:
         if amounts != NOTHING:

@@ -116,7 +116,7 @@ class _Plan(NamedTuple):
 
 
 class _Reservation:
-    """The pool at the start of a reserved job, without what it takes, and the rows where it takes it."""
+    """The pool's free capacity at the start of a reserved job, without the job's own, and the rows that it uses."""
 
     def __init__(self, entry: QueueEntry, plan: _Plan, start: int) -> None:
         self.entry, self.plan, self.start = entry, plan, start

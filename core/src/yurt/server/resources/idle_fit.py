@@ -72,7 +72,7 @@ def needs(
     untried: set[str] = set()
     after: dict[str, Turn] = {}
     for pool, endings in sorted(pools.items()):
-        # Each pool is looked at for itself, so only what ends there makes room.
+        # Each pool is evaluated on its own: only allocations that end there free capacity.
         model = _Model(state, now, QuotaLimits(region), is_late)
         model.end([alloc for alloc in ending if alloc.job is not None and alloc.job.node_pool == pool])
         needs_of_pool, untried_of_pool, after[pool] = _needs_of_pool(model, pool, endings, turns.get(pool, Turn()))
@@ -210,7 +210,7 @@ class _Model:
 
 
 def _is_unplaced(made: Attempt) -> bool:
-    """Whether something of the evaluation finds no place."""
+    """Whether a part of the evaluation is unplaced."""
     return bool(made.outcome.evaluation.failed_tg_allocs) or made.outcome.reblock is not None
 
 

@@ -59,7 +59,7 @@ class IdleSteps:
         """The announced end of allocations, by the first of those that end together, and when this term saw it."""
 
     def not_idle(self, alloc_ids: Iterable[str]) -> set[str]:
-        """Those of the allocations that are not idle any more."""
+        """The allocations that are no longer idle."""
         state = self._writer.state
         allocs = {alloc_id: state.allocs.get(alloc_id) for alloc_id in alloc_ids}
         not_idle = {alloc_id for alloc_id, alloc in allocs.items() if alloc is None or not is_idle(alloc)}

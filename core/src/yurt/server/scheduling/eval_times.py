@@ -17,7 +17,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.queueing.requeue import requeues_of
 
 DELIVERIES_MAX: Final = 10_000
-"""Evaluations whose start is remembered; the oldest, of a worker that was lost, is forgotten first."""
+"""The number of recorded deliveries; the oldest, of a lost worker, is dropped first."""
 
 
 class EvalTimes:

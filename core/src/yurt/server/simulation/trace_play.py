@@ -146,12 +146,12 @@ class _PoolUse:
         )
 
     def wait(self, job: TraceJob, number: int = 1) -> None:
-        """A job waits; with -1 it does not wait any longer."""
+        """Count a waiting job; -1 removes one."""
         self._waiting[job.tenant] += number if job.size else 0
         self._sizes[job.size] += number
 
     def hold(self, run: _TraceRun, number: int = 1) -> None:
-        """A job runs; with -1 it does not run any longer."""
+        """Count the units of a running job; -1 removes one."""
         self._used[run.submission.job.tenant] += number * run.units
 
     @property
