@@ -128,9 +128,7 @@ class AllocRunner:
         try:
             await self._take_up(record)
             if is_rebuilt:
-                async with asyncio.TaskGroup() as group:
-                    for runner in self.tasks.values():
-                        group.create_task(rebuild(runner, self.context.env))
+                await self._rebuild()
         finally:
             self.recovered.set()
         self.hooked.is_predecessor_over = await _are_over(after, self.alloc.previous_allocation)
@@ -140,6 +138,11 @@ class AllocRunner:
         folder = alloc_dir.alloc_path(self.context.config.alloc_dir, self.id)
         await asyncio.to_thread(unmount_secrets, str(folder))
         self.end()
+
+    async def _rebuild(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for runner in self.tasks.values():
+                group.create_task(rebuild(runner, self.context.env))
 
     async def _take_up(self, record: AllocRecord | None) -> None:
         build = partial(asyncio.to_thread, alloc_dir.build_alloc_dir, self.context.config.alloc_dir, self.id)
