@@ -5,22 +5,46 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState, LogTrimmed, WithoutQuota
-from yurt.structs.commands import AnyCommand
+from yurt.structs.commands import AnyCommand, decode_commands
 
-KEPT_BATCHES = 256
-"""The number of entries kept by default: within one process they are not read again."""
+KEPT_BATCHES: Final = 256
+KEPT_BYTES: Final = 4 * 1024 * 1024
+"""The number of entries kept by default, and their size in bytes: only a replay of an evaluation reads them again."""
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class _Stored(NamedTuple):
+    """An entry as encoded.
+
+    Its commands would keep every version of each allocation that they wrote, which takes four times as much.
+    """
+
+    first_index: int
+    last_index: int
+    data: bytes
+
+    def entry(self) -> Entry:
+        """The entry, decoded."""
+        return Entry(first_index=self.first_index, commands=decode_commands(self.data))
 
 
 class MemoryLog(WithoutQuota):
-    """Keeps the newest `keep` entries (None: all until they are trimmed); reading a deleted one raises Conflict."""
+    """Keeps the newest `keep` entries within `KEPT_BYTES` (None: all until they are trimmed).
+
+    The newest entry stays whatever its size. Reading a deleted one raises Conflict.
+    """
 
     def __init__(self, *, keep: int | None = KEPT_BATCHES) -> None:
-        self._entries: deque[Entry] = deque(maxlen=keep)
+        self._entries: deque[_Stored] = deque()
+        self._keep = keep
+        self._bytes = 0
         self._last_index = 0
         self._snapshot: tuple[int, tuple[bytes, ...]] | None = None
         self._closed = asyncio.Event()
@@ -43,17 +67,20 @@ class MemoryLog(WithoutQuota):
         if first_index != self._last_index + 1:
             raise Conflict(f"the next index of the command log is {self._last_index + 1}, not {first_index}")
         if commands:
-            self._entries.append(Entry(first_index=first_index, commands=tuple(commands)))
+            data = _encoder.encode(encoded or commands)
             self._last_index += len(commands)
+            self._entries.append(_Stored(first_index, self._last_index, data))
+            self._bytes += len(data)
+            self._drop_excess()
 
     async def entries(self, after: int) -> AsyncIterator[Entry]:
         """The entries with a command above `after`; raises Conflict when they were deleted."""
         first = self._entries[0].first_index if self._entries else self._last_index + 1
         if after + 1 < first:
             raise LogTrimmed(f"the command log begins at index {first}, what follows index {after} was forgotten")
-        for entry in tuple(self._entries):
-            if entry.last_index > after:
-                yield entry
+        for stored in tuple(self._entries):
+            if stored.last_index > after:
+                yield stored.entry()
 
     async def follow(self, after: int) -> AsyncIterator[Entry]:
         """The stored entries; no other process writes to this log."""
@@ -95,7 +122,15 @@ class MemoryLog(WithoutQuota):
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
         """Delete entries more than `keep` below an index."""
         while self._entries and self._entries[0].last_index < below - keep:
-            self._entries.popleft()
+            self._drop_oldest()
+
+    def _drop_excess(self) -> None:
+        if self._keep is not None:
+            while len(self._entries) > self._keep or (self._bytes > KEPT_BYTES and len(self._entries) > 1):
+                self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        self._bytes -= len(self._entries.popleft().data)
 
     async def scrub(self) -> str:
         """No effect: the log is not on a disk."""
