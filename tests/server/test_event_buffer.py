@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from yurt.sdk.errors import Conflict
-from yurt.server.log.event_buffer import BEHIND_EVENTS_MAX, Event, EventBuffer
+from yurt.server.log.event_buffer import BEHIND_EVENTS_MAX, NEWEST_BYTES_MAX, ROW_BYTES, Event, EventBuffer
 from yurt.state import Changes, Snapshot
 from yurt.state.store import Change
 from yurt.structs.commands.base import EventType
@@ -74,6 +74,45 @@ def filled(buffer: EventBuffer, indexes: range, *, command_bytes: int = 0) -> li
     for event in events:
         buffer.add(event)
     return events
+
+
+async def test_without_readers_the_newest_events_are_kept_within_a_number_of_bytes() -> None:
+    buffer = EventBuffer(size=100)
+    events = filled(buffer, range(1, 11), command_bytes=NEWEST_BYTES_MAX // 4)
+
+    assert buffer.oldest_index == 8
+    assert await buffered(buffer, 3) == events[7:]
+    with pytest.raises(Conflict, match="events up to index 7 are missing"):
+        await anext(buffer.subscribe(7))
+
+
+async def test_the_newest_event_stays_whatever_its_size() -> None:
+    buffer = EventBuffer(size=100)
+    *_, newest = filled(buffer, range(1, 4), command_bytes=2 * NEWEST_BYTES_MAX)
+
+    assert await buffered(buffer, 1) == [newest]
+
+
+async def test_a_live_reader_gets_events_beyond_the_bytes_that_are_kept_without_readers() -> None:
+    buffer = EventBuffer(size=100)
+    reader = buffer.subscribe()
+    (first,) = filled(buffer, range(1, 2))
+    assert await anext(reader) == first
+
+    later = filled(buffer, range(2, 12), command_bytes=NEWEST_BYTES_MAX // 4)
+
+    assert [await anext(reader) for _ in later] == later
+    await reader.aclose()
+
+
+async def test_rows_that_are_released_make_room_for_more_events() -> None:
+    buffer = EventBuffer(size=10_000)
+    rows = Snapshot.empty()
+    for index in range(1, 2 * NEWEST_BYTES_MAX // ROW_BYTES):
+        filled(buffer, range(index, index + 1))
+        buffer.forget(rows)
+
+    assert buffer.oldest_index == 1
 
 
 async def test_a_reader_gets_all_that_is_applied_before_its_next_turn() -> None:

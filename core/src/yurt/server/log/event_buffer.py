@@ -1,9 +1,10 @@
 """The last applied commands and their changes, for `/v1/event/stream`.
 
-The buffer keeps the newest `size` events for those who ask for old ones, and beyond them what a live reader has not
-taken yet: commands are applied hundreds at a time, before any reader gets a turn. What is kept for readers is bounded
-by `BEHIND_EVENTS_MAX` and `BEHIND_BYTES_MAX`. The oldest event goes when a bound is reached; a reader that has not
-taken it is cut off, counts no more, and what only it still wanted goes with it.
+The buffer keeps the newest `size` events for those who ask for old ones, as far as they fit into `NEWEST_BYTES_MAX`:
+a hundred commands may write ten thousand rows, and each version of a row would stay. Beyond them it keeps what a live
+reader has not taken yet: commands are applied hundreds at a time, before any reader gets a turn. What is kept for
+readers is bounded by `BEHIND_EVENTS_MAX` and `BEHIND_BYTES_MAX`. The oldest event goes when a bound is reached; a
+reader that has not taken it is cut off, counts no more, and what only it still wanted goes with it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from yurt.structs.commands.base import EventType
 
 LET_GO: Final = ("allocs", "evals", "job_summaries")
 """Tables whose deleted rows are not kept for readers of old events."""
+NEWEST_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The maximum size of the events kept without readers; the newest one stays whatever its size."""
 BEHIND_EVENTS_MAX: Final = 10_000
 BEHIND_BYTES_MAX: Final = 16 * 1024 * 1024
 """The maximum size of the events kept for slow readers beyond the configured number, for all readers together."""
@@ -63,9 +66,10 @@ class EventBuffer:
     """
 
     def __init__(self, size: int = 100) -> None:
-        """`size` events are kept with or without readers; 0 keeps none."""
+        """Up to `size` events are kept with or without readers; 0 keeps none."""
         self._size = size
         self._newest: deque[Event] = deque()
+        self._newest_bytes = 0
         self._behind: deque[Event] = deque()
         """Older events, of which some live reader has not received the first."""
         self._behind_bytes = 0
@@ -93,7 +97,7 @@ class EventBuffer:
         """Record a gap up to an index: subscribers are notified and may start again."""
         self._newest.clear()
         self._behind.clear()
-        self._behind_bytes = 0
+        self._newest_bytes = self._behind_bytes = 0
         self._dropped_index = index
         self._times_broken += 1
         self._wake()
@@ -102,9 +106,13 @@ class EventBuffer:
         """Append an event, dropping old ones that no live reader waits for and those beyond the bounds."""
         if not self._newest and not self._behind:
             self._dropped_index = event.index - 1
-        self._newest.append(event if event.type is not None else event._replace(changes=()))
-        if len(self._newest) > self._size:
-            self._keep_for_readers(self._newest.popleft())
+        kept = event if event.type is not None else event._replace(changes=())
+        self._newest.append(kept)
+        self._newest_bytes += kept.weight
+        while len(self._newest) > self._size or (self._newest_bytes > NEWEST_BYTES_MAX and len(self._newest) > 1):
+            older = self._newest.popleft()
+            self._newest_bytes -= older.weight
+            self._keep_for_readers(older)
         self._wake()
 
     def forget(self, state: Snapshot) -> None:
@@ -114,7 +122,7 @@ class EventBuffer:
         """
         next_index = self._next_needed_index()
         self._behind_bytes -= _forget(self._behind, state, before=next_index)
-        _forget(self._newest, state, before=next_index)
+        self._newest_bytes -= _forget(self._newest, state, before=next_index)
 
     def _next_needed_index(self) -> int | None:
         """The oldest event that a live reader has not received; None without readers."""
