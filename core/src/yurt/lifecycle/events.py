@@ -1,6 +1,13 @@
-"""Task events: Nomad's type names and messages."""
+"""Task events: Nomad's type names and messages.
+
+Events that thousands of tasks have are made once: their copies with a time share texts and details, which are read-only
+and would take 1 KB for each task.
+"""
 
 from __future__ import annotations
+
+from functools import cache, lru_cache
+from typing import Final
 
 from yurt.lifecycle.durations import duration_text
 from yurt.sdk.driver import ExitResult
@@ -12,6 +19,8 @@ EVENTS_MAX = 10
 STARTED = "Started"
 
 REASON_WITHIN_POLICY = "Restart within policy"
+ENDS_MAX: Final = 16
+"""The number of different ends of tasks whose events share their texts: most of them are clean."""
 
 
 def at(event: TaskEvent, now: UnixNano) -> TaskEvent:
@@ -24,6 +33,7 @@ def with_event(events: tuple[TaskEvent, ...], event: TaskEvent) -> tuple[TaskEve
     return (*events, event)[-EVENTS_MAX:]
 
 
+@cache
 def received() -> TaskEvent:
     """The client has received the task."""
     return TaskEvent(type="Received", display_message="Task received by client")
@@ -45,6 +55,7 @@ def failed_artifact_download(reason: str) -> TaskEvent:
     )
 
 
+@cache
 def building_task_directory() -> TaskEvent:
     """The task's directory is being created."""
     return task_setup("Building Task Directory")
@@ -117,6 +128,7 @@ def idle(text: str) -> TaskEvent:
     return TaskEvent(type="Idle", display_message=text, message=text, details={"message": text})
 
 
+@cache
 def started() -> TaskEvent:
     """The driver has started the task."""
     return TaskEvent(type=STARTED, display_message="Task started by client")
@@ -124,22 +136,27 @@ def started() -> TaskEvent:
 
 def terminated(result: ExitResult) -> TaskEvent:
     """The task has ended."""
-    message = "OOM Killed" if result.oom_killed else result.error
-    parts = [f"Exit Code: {result.exit_code}"]
-    details = {"exit_code": str(result.exit_code), "signal": str(result.signal)}
-    if result.signal:
-        parts.append(f"Signal: {result.signal}")
+    return _end_of(result.exit_code, result.signal, result.error, is_out_of_memory=result.oom_killed)
+
+
+@lru_cache(ENDS_MAX)
+def _end_of(exit_code: int, signal: int, error: str, *, is_out_of_memory: bool) -> TaskEvent:
+    message = "OOM Killed" if is_out_of_memory else error
+    parts = [f"Exit Code: {exit_code}"]
+    details = {"exit_code": str(exit_code), "signal": str(signal)}
+    if signal:
+        parts.append(f"Signal: {signal}")
     if message:
         parts.append(f'Exit Message: "{message}"')
         details["exit_message"] = message
-    if result.oom_killed:
+    if is_out_of_memory:
         details["oom_killed"] = "true"
     return TaskEvent(
         type="Terminated",
         display_message=", ".join(parts),
         message=message,
-        exit_code=result.exit_code,
-        signal=result.signal,
+        exit_code=exit_code,
+        signal=signal,
         details=details,
     )
 
