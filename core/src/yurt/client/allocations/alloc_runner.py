@@ -299,6 +299,7 @@ class AllocRunner:
         if self._stop.order is not None:
             return
         self.hooked.stopping.set()
+        self.hooked.may_start.set()
         runs_nothing = self.is_over or self.hooked.is_dead or not self.hooked.has_begun
         is_hurried = self.alloc.desired_transition.no_shutdown_delay or runs_nothing
         delay_s = 0.0 if is_hurried else self.task_group.shutdown_delay / NANOSECONDS

@@ -53,6 +53,8 @@ class ClientAlloc:
         self.health_status = alloc.deployment_status
         self.stopping = LightEvent()
         """Set when the allocation is ordered to stop."""
+        self.may_start = LightEvent()
+        """Set when its turn to start has come, or when it is ordered to stop before."""
         self.is_predecessor_over = True
         """Whether the allocation that it replaces is over, so that its data may be taken."""
         self.is_unsaved = False

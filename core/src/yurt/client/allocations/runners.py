@@ -12,6 +12,7 @@ from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.allocations.alloc_table import AllocTable
 from yurt.client.allocations.lost_records import LostRecords
 from yurt.client.allocations.reports import Reporter
+from yurt.client.allocations.start_slots import StartSlots
 from yurt.client.context import ClientContext
 from yurt.client.csi.manager import is_plugin
 from yurt.client.hooks.client_hooks import ClientHooks
@@ -19,7 +20,7 @@ from yurt.runtime.supervise import supervised
 from yurt.storage.client_db import AllocRecord
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.commands import AllocUpdate
-from yurt.structs.status import CLIENT_FAILED, ClientStatus
+from yurt.structs.status import CLIENT_FAILED, CLIENT_PENDING, ClientStatus
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class Runners:
         self._group = group
         self._reporter = reporter
         self._lost = lost
+        self._slots = StartSlots(context.env)
 
     def begin(self, alloc: Allocation, record: AllocRecord | None = None) -> None:
         """Run an allocation; `record` continues an allocation of an earlier agent."""
@@ -70,10 +72,25 @@ class Runners:
         is_rebuilt: bool,
     ) -> None:
         """Run an allocation to its end, then replace its runner by a record."""
-        await runner.run(record, after=after, is_rebuilt=is_rebuilt)
+        try:
+            if record is None and not is_rebuilt:
+                await self._wait_for_slot(runner)
+            await runner.run(record, after=after, is_rebuilt=is_rebuilt)
+        finally:
+            self._slots.release(runner.id)
         while not await runner.wait_cleaned():
             log.warning("drivers still free resources of ended tasks: allocation=%s", runner.id)
         self._table.retire(runner)
+
+    async def _wait_for_slot(self, runner: AllocRunner) -> None:
+        """Wait until a new allocation may start, or is to stop."""
+        may_start = runner.hooked.may_start
+        self._slots.request(runner.id, may_start)
+        if not may_start.is_set():
+            # It has nothing to recover, and the servers know it as pending: the node becomes ready without it.
+            runner.recovered.set()
+            runner.reported.set()
+            await may_start.wait()
 
     def _broke(self, runner: AllocRunner, error: Exception) -> None:
         runner.end()
@@ -81,6 +98,8 @@ class Runners:
 
     def report(self, update: AllocUpdate) -> None:
         """Report an allocation to the servers, and log its start, end or failure."""
+        if update.client_status != CLIENT_PENDING:
+            self._slots.release(update.id)
         runner = self._table.live.get(update.id)
         line = lifecycle_line(runner.alloc.name if runner else "", self._reporter.status_of(update.id), update)
         if line:
