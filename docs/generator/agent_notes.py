@@ -264,7 +264,7 @@ server.plan_rejection_tracker.enabled  A node that refuses plan after plan takes
   eligible again: its events say so. Ten nodes at once at most, then one in six minutes.
 server.plan_rejection_tracker.node_threshold  The number of refused plans after which the node counts as unreliable.
 server.plan_rejection_tracker.node_window  The time within which they count.
-server.event_buffer_size  How many commands the event stream can begin in the past, within 4 MiB of changed rows and command texts.
+server.event_buffer_size  How many commands the event stream can begin in the past, within 4 MiB of changes.
 server.raft_snapshot_threshold  A snapshot is saved when the log has grown by this many commands.
 server.raft_snapshot_interval  How often that is looked at.
 server.raft_multiplier    1 to 10: multiplies the silence of a leader after which another server leads.

@@ -106,11 +106,10 @@ async def test_a_live_reader_gets_events_beyond_the_bytes_that_are_kept_without_
 
 
 async def test_rows_that_are_released_make_room_for_more_events() -> None:
-    buffer = EventBuffer(size=10_000)
-    rows = Snapshot.empty()
-    for index in range(1, 2 * NEWEST_BYTES_MAX // ROW_BYTES):
-        filled(buffer, range(index, index + 1))
-        buffer.forget(rows)
+    buffer, (alloc, _) = EventBuffer(size=100), changes()
+    for index in range(1, 11):
+        buffer.add(Event(index, (alloc,) * (NEWEST_BYTES_MAX // ROW_BYTES // 4), REGISTERED))
+        buffer.forget(Snapshot.empty())
 
     assert buffer.oldest_index == 1
 
