@@ -30,12 +30,12 @@ from typing import Any, Final
 
 import uvloop
 from aiohttp import web
-from yurt.agent.node import HTTP_OPTIONS
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections
 from yurt.http.edge.protocol import ApiProtocol
+from yurt.http.edge.request_log import HTTP_OPTIONS
 from yurt.runtime.env import RealEnv
 from yurt.server.config import AclConfig, ServerConfig
 from yurt.server.server import Server

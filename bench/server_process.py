@@ -19,11 +19,11 @@ from pathlib import Path
 
 import uvloop
 from aiohttp import web
-from yurt.agent.node import HTTP_OPTIONS
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, ServedAddress
+from yurt.http.edge.request_log import HTTP_OPTIONS
 from yurt.runtime.env import RealEnv
 from yurt.sdk.value import replace
 from yurt.server.config import AclConfig, ServerConfig

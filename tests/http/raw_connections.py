@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
-from yurt.agent.node import HTTP_OPTIONS
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import add_audit, make_app
 from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, ServedAddress
 from yurt.http.edge.protocol import ApiProtocol, Pace
+from yurt.http.edge.request_log import HTTP_OPTIONS
 from yurt.http.plain_reads.fast_path import FAST_PATH, FastPath
 from yurt.server.server import Server
 

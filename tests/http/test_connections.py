@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from yurt.agent.node import HTTP_OPTIONS
 from yurt.http.agent_info import AgentInfo
 from yurt.http.api_port import ApiPart, ApiRequest
 from yurt.http.app import make_app
 from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, OwnSockets, ServedAddress
 from yurt.http.edge.protocol import Pace
+from yurt.http.edge.request_log import HTTP_OPTIONS
 from yurt.http.forwarding.forward import OwnApi
 from yurt.rpc.certificates import Wish, make_authority, make_certificate
 from yurt.runtime.env import RealEnv

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
-from yurt.agent.node import HTTP_OPTIONS
 from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, ServedAddress
+from yurt.http.edge.request_log import HTTP_OPTIONS
 from yurt.runtime.peer_lines import LINE_INTERVAL_S, PEERS_MAX, PeerLines, one_line, peer_of
 from yurt.testing.http_api import Api, job_document
 

@@ -10,13 +10,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 from yurt.access import Actor, NoToken, Origin
-from yurt.agent.node import HTTP_OPTIONS
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.http.authentication import sealed_origin
 from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, ServedAddress
 from yurt.http.edge.protocol import ApiProtocol
+from yurt.http.edge.request_log import HTTP_OPTIONS
 from yurt.http.forwarding_headers import ORIGIN
 from yurt.testing.access import Callers, bootstrapped
 

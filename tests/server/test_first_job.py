@@ -13,7 +13,7 @@ import sys
 PROGRAM = """
 import asyncio, json, socket, sys, threading
 from aiohttp import web
-from yurt.agent.node import HTTP_OPTIONS
+from yurt.http.edge.request_log import HTTP_OPTIONS
 from yurt.api import decode
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app

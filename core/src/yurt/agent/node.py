@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
-from aiohttp.abc import AbstractAccessLogger
 
 from yurt.access import Access
 from yurt.agent import binaries as binary_plugins
@@ -43,6 +42,7 @@ from yurt.http.call import AUTHORITY, CONTEXT, PLUGINS, RELOAD, RIGHTS
 from yurt.http.cluster import CLUSTER
 from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, ServedAddress
+from yurt.http.edge.request_log import HTTP_OPTIONS
 from yurt.http.edge.task_sockets import TaskSockets
 from yurt.http.forwarding.regions import REGIONS
 from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginStatus
@@ -450,25 +450,6 @@ def added_by(loaded: LoadedPlugins, tls: TlsSettings, env: Env) -> AddedHooks:
         fingerprints=fingerprints,
         getters=loaded.artifact_getters,
     )
-
-
-class RequestLog(AbstractAccessLogger):
-    """A debug line for each request, formatted only while the log or a monitor reads debug lines."""
-
-    @property
-    def enabled(self) -> bool:
-        """Whether requests are logged; read once per connection."""
-        return any(handler.level <= logging.DEBUG for handler in logging.getLogger().handlers)
-
-    def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
-        """`request complete: method=GET path=/v1/jobs ...`; the query may hold secrets and is left out."""
-        text = "request complete: method=%s path=%s status=%d duration=%.1fms"
-        self.logger.debug(text, request.method, request.path, response.status, time * 1000)
-
-
-HTTP_OPTIONS: Mapping[str, Any] = {
-    "access_log": logging.getLogger("yurt.http"), "access_log_class": RequestLog, "auto_decompress": False,
-}  # fmt: skip
 
 
 class OwnServer(NamedTuple):
