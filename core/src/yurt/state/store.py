@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import islice, repeat
+from itertools import compress, islice, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -49,6 +49,29 @@ _table_of: Callable[[Change], str] = itemgetter(0)
 def has_change_of(changes: Changes, table: str) -> bool:
     """Whether a row of the table changed: for duties that follow few tables, as a plan writes thousands of rows."""
     return table in map(_table_of, changes)
+
+
+def has_change_among(changes: Changes, tables: frozenset[str]) -> bool:
+    """Whether a row of one of the tables changed."""
+    return not tables.isdisjoint(map(_table_of, changes))
+
+
+def without_plain_placements(changes: Changes) -> Changes:
+    """The changes without new allocations that replace none and have no health and no idle state.
+
+    Most duties of a leader ignore those, and a plan places thousands: they are left out once for all duties.
+    """
+    return tuple(
+        [
+            change
+            for change in changes
+            if change[0] != "allocs"
+            or change[2] is not None
+            or change[3].reschedule_tracker is not None
+            or change[3].deployment_status is not None
+            or change[3].idle is not None
+        ]
+    )
 
 
 COLUMNS_WORK: Final = {name: schema.columns_work for name, schema in TABLES.items() if schema.columns_work}
@@ -304,11 +327,13 @@ class Transaction:
         """The resulting state, with the previous columns updated."""
         base = self.base
         later, columns = base._later, base._columns
-        changes = tuple([change for change in self._changes.values() if change.table in COLUMNS_WORK])
+        # In C: a plan writes thousands of rows.
+        written = self._changes.values()
+        changes = tuple(compress(written, map(COLUMNS_WORK.__contains__, map(_table_of, written))))
         if not changes or (columns is None and later is None):
             after._columns, after._later = columns, later
             return after
-        work = sum([COLUMNS_WORK[change.table] for change in changes])
+        work = sum(map(COLUMNS_WORK.__getitem__, map(_table_of, changes)))
         if columns is not None:
             after._later = _Later(_Origin(columns), (changes,), work)
         elif later is not None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Final
 
 from yurt.sdk.value import replace
 from yurt.state import Tables, Transaction
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment, DeploymentState
+
+_health_of: Final = attrgetter("deployment_status")
 
 
 class GroupProgress:
@@ -54,7 +58,7 @@ class DeploymentProgress:
     def note_placed(self, group: Sequence[Allocation]) -> None:
         """Record placements in one group of a deployment; most plans place none with a health of its own."""
         first = group[0]
-        plain = sum(1 for alloc in group if alloc.deployment_status is None)
+        plain = list(map(_health_of, group)).count(None)  # in C: a plan places thousands
         for alloc in group if plain < len(group) else (first,):
             self.note(None, alloc)
         if plain == len(group):

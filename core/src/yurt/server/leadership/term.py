@@ -22,7 +22,7 @@ from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.server.scheduling.plan_applier import PlanApplier
 from yurt.server.scheduling.scheduling import LeaderScheduling, Scheduling
 from yurt.server.scheduling.work_sources import LeaderWork
-from yurt.state import Changes
+from yurt.state import Changes, without_plain_placements
 
 log = logging.getLogger(__name__)
 
@@ -86,10 +86,11 @@ class Term:
 
     def observe(self, changes: Changes, *, index: int) -> None:
         """Follow the changes of a command."""
-        self.scheduling.queue.observe(changes, index=index)
-        self.deployments.observe(changes)
-        self.drainer.observe(changes)
-        self.idle.observe(changes)
+        notable = without_plain_placements(changes)
+        self.scheduling.queue.observe(changes, index=index, notable=notable)
+        self.deployments.observe(notable)
+        self.drainer.observe(changes if self.drainer.follows_placements else notable)
+        self.idle.observe(notable)
         self.periodic.observe(changes)
         self._resources.variables.observe(changes)
 

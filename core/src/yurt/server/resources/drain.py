@@ -19,7 +19,7 @@ from yurt.sdk.errors import Conflict
 from yurt.sdk.value import replace
 from yurt.server.log.log_writer import LogWriter
 from yurt.server.log.state_waits import wait_for
-from yurt.state import Change, Changes, Snapshot
+from yurt.state import Change, Changes, Snapshot, has_change_of
 from yurt.structs import status
 from yurt.structs.commands import AnyCommand
 from yurt.structs.node import Node
@@ -51,8 +51,15 @@ class Drainer:
                 self._failing[node.id] = frozenset()
         self._changed.set()
 
+    @property
+    def follows_placements(self) -> bool:
+        """Whether new allocations matter: nodes drain or have failed devices."""
+        return bool(self._deadlines or self._failing)
+
     def observe(self, changes: Changes) -> None:
         """Follow drains and failed devices, and allocations while there are any."""
+        if not has_change_of(changes, "nodes") and not self.follows_placements:
+            return
         for change in changes:
             if change.table == "nodes":
                 node = change.after

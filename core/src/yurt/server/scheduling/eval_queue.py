@@ -16,7 +16,7 @@ from yurt.server.log.state_waits import wait_for
 from yurt.server.scheduling.eval_times import EvalTimes, count_requeue
 from yurt.server.scheduling.pool_queues import PoolQueues
 from yurt.server.scheduling.unblock_events import UnblockEvents
-from yurt.state import Change, Changes, Snapshot
+from yurt.state import Change, Changes, Snapshot, without_plain_placements
 from yurt.structs import status
 from yurt.structs.commands import AnyCommand, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
@@ -100,21 +100,22 @@ class EvalQueue:
             self._has_changes.set()
         self._changed.set()
 
-    def observe(self, changes: Changes, *, index: int) -> None:
-        """Follow the changes of a command."""
+    def observe(self, changes: Changes, *, index: int, notable: Changes | None = None) -> None:
+        """Follow the changes of a command; `notable`: those without plain placements, if the caller has them."""
         now = self._env.now()
-        for change in changes:
+        if notable is None:
+            notable = without_plain_placements(changes)
+        for change in notable:
             if change.table == "evals":
                 self._observe_eval(change, now)
             elif change.table == "allocs":
-                # Decided here: a plan places thousands, and hardly any goes on with the work of another.
                 if change.before is None and change.after is not None and change.after.reschedule_tracker is not None:
                     count_requeue(self._metrics, self._current(), change)
             elif change.table == "scheduler_config":
                 self._is_paused = self._current().scheduler_config.pause_eval_broker
                 self._changed.set()
         self.pools.observe(changes)
-        unblocked = self._events.note(changes, index=index)
+        unblocked = self._events.note(notable, index=index)
         if unblocked:
             self._enqueue(unblocked, now)
         self._unblock_some(now)

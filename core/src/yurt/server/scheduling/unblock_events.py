@@ -13,7 +13,7 @@ from yurt.server.scheduling.missed_unblocks import (
     unblock_missed,
     uses_csi,
 )
-from yurt.state import Change, Changes, Snapshot
+from yurt.state import Change, Changes, Snapshot, has_change_among
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import Node, without_device_notes
@@ -21,6 +21,8 @@ from yurt.structs.predicates import is_client_terminal, is_ready, is_terminal
 
 PRUNED_AFTER: Final = 3
 VOLUME_TABLES: Final = ("csi_volumes", "host_volumes", "host_volume_claims")
+FOLLOWED: Final = frozenset({"allocs", "nodes", "namespaces", "quotas", *VOLUME_TABLES})
+"""The tables whose changes may free something."""
 
 
 class UnblockEvents:
@@ -38,7 +40,10 @@ class UnblockEvents:
         unblock_missed(self._blocked, state, evaluations, region=self._region)
 
     def note(self, changes: Changes, *, index: int) -> Collection[Evaluation]:
-        """Tell of the changes of a command; returns the evaluations of nodes, which are unblocked at once."""
+        """Tell of the changes of a command, which may lack new allocations; returns the evaluations of nodes, which
+        are unblocked at once."""
+        if not has_change_among(changes, FOLLOWED):
+            return ()
         freed: set[str] = set()
         limits: set[str] = set()
         shrunk: set[str] = set()
