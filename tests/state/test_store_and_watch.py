@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from yurt.sdk.value import replace
 from yurt.state import Change, Snapshot, Tables
 from yurt.state.store import CHECKED_EACH
 from yurt.state.watch import Watches
@@ -75,3 +76,28 @@ def test_an_edit_that_no_change_tells_of_stops_the_state_machine() -> None:
     edit._changes.clear()
     with pytest.raises(AssertionError, match="nodes has rows without a recorded change"):
         edit.commit()
+
+
+def test_a_row_replaced_by_one_with_the_same_index_keys_is_told_as_any_other() -> None:
+    evaluation = factories.evaluation()
+    edit = Snapshot.empty().edit(2)
+    edit.put(Tables.evals, evaluation.id, evaluation)
+    before = edit.commit()
+    later = replace(evaluation, status_description="later")
+    edit = before.edit(CHECKED_EACH)
+    edit.put_alike(Tables.evals, evaluation.id, later)
+    after = edit.commit()
+    assert edit.changes == (Change("evals", evaluation.id, evaluation, later),)
+    assert before.evals.get(evaluation.id) is evaluation and after.evals.get(evaluation.id) is later
+    assert after.evals.where("status", evaluation.status) == (later,)
+
+
+def test_a_row_replaced_as_alike_with_another_index_key_stops_the_state_machine() -> None:
+    evaluation = factories.evaluation(status="pending")
+    edit = Snapshot.empty().edit(2)
+    edit.put(Tables.evals, evaluation.id, evaluation)
+    for status in ("blocked", "complete"):
+        later = edit.commit().edit(CHECKED_EACH)
+        later.put_alike(Tables.evals, evaluation.id, replace(evaluation, status=status))
+        with pytest.raises(AssertionError, match="the index (status|live)"):
+            later.commit()

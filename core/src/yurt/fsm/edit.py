@@ -203,8 +203,9 @@ class Edit:
         if now != job.status:
             self.summaries.count_child(job, -1)
             job = replace(job, status=now, modify_index=self.index)
-            self.tx.put(Tables.jobs, key, job)
-            self.tx.put(Tables.job_versions, (*key, job.version), job)
+            # No index depends on the status.
+            self.tx.put_alike(Tables.jobs, key, job)
+            self.tx.put_alike(Tables.job_versions, (*key, job.version), job)
             self.summaries.count_child(job, 1)
 
     def _derived_status(self, job: Job) -> str:

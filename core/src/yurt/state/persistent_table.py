@@ -205,6 +205,13 @@ class TableEditor(Generic[K, V]):
                 changed[new] = with_key(self._by[column].get(new, NO_KEYS) if entry is None else entry, key)
         return before
 
+    def put_alike(self, key: K, row: V) -> V:
+        """Replace a row by one with the same index keys; returns the previous one."""
+        before = self._rows[key]
+        self._rows[key] = row
+        self.is_changed = True
+        return before
+
     def put_new(self, rows: Mapping[K, V]) -> None:
         """Insert new rows; each index entry is written once for all rows that share it.
 

@@ -269,6 +269,10 @@ class Transaction:
         """Insert or replace a row."""
         self._record(table.name, key, self._editor(table).put(key, row), row)
 
+    def put_alike(self, table: TableSchema[K, V], key: K, row: V) -> None:
+        """Replace an existing row by one with the same index keys, which are not compared."""
+        self._record(table.name, key, self._editor(table).put_alike(key, row), row)
+
     def put_new(self, table: TableSchema[K, V], rows: Mapping[K, V]) -> None:
         """Insert new rows."""
         self._editor(table).put_new(rows)
@@ -322,6 +326,9 @@ class Transaction:
             assert now.get(key) is after, f"{name}: a change tells of a row that is not there"
             for column, value in () if after is None else now.index_keys(after):
                 assert now.has_key(column, value, key), f"{name}: the index {column} lacks a row"
+            for column, value in () if before is None or after is None else was.index_keys(before):
+                still = (column, value) in now.index_keys(after)
+                assert still == now.has_key(column, value, key), f"{name}: the index {column} has an old entry"
 
     def _with_columns(self, after: Snapshot) -> Snapshot:
         """The resulting state, with the previous columns updated."""
