@@ -90,3 +90,28 @@ def test_rows_put_together_are_the_same_as_rows_put_one_by_one() -> None:
     assert dict(together.items()) == dict(one_by_one.items())
     for column, value in (("colour", "red"), ("colour", ""), ("odd", 7), ("odd", 8)):
         assert together.keys_where(column, value) == one_by_one.keys_where(column, value)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    st.dictionaries(st.integers(0, 9), st.tuples(st.sampled_from(["", "red", "blue"]), st.integers(0, 5)), max_size=6),
+    st.dictionaries(st.integers(10, 12), st.tuples(st.sampled_from(["", "red"]), st.integers(0, 3)), min_size=1),
+)
+def test_new_rows_one_by_one_or_together_make_the_same_table(there: dict[int, Row], new: dict[int, Row]) -> None:
+    table: Table[int, Row] = changed(Table("rows", EXTRACT), list(there.items()), 1)
+    together, singly = table.edit(), table.edit()
+    together.put_new(new)
+    for key, row in new.items():
+        singly.put_new({key: row})
+    for editor in (together, singly):
+        check(editor.finish(2), {**there, **new})
+
+
+def test_equal_index_entries_of_rows_that_come_one_by_one_stay_one_object() -> None:
+    table: Table[int, Row] = Table("rows", {"first": lambda _: "all", "second": lambda _: "all"})
+    for key in range(3):
+        editor = table.edit()
+        editor.put_new({key: ("red", key)})
+        table = editor.finish(key + 1)
+        assert table._by["first"]["all"] is table._by["second"]["all"]
+    assert table.keys_where("second", "all") == (0, 1, 2)

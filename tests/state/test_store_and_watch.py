@@ -99,5 +99,5 @@ def test_a_row_replaced_as_alike_with_another_index_key_stops_the_state_machine(
     for status in ("blocked", "complete"):
         later = edit.commit().edit(CHECKED_EACH)
         later.put_alike(Tables.evals, evaluation.id, replace(evaluation, status=status))
-        with pytest.raises(AssertionError, match="the index (status|live)"):
+        with pytest.raises(AssertionError, match=r"the index (status|live)"):
             later.commit()

@@ -139,7 +139,7 @@ class Table(Generic[K, V]):
 
     def edit(self) -> TableEditor[K, V]:
         """Start changing a copy."""
-        return TableEditor(self, self._rows, self._by, self._extract)
+        return TableEditor(self)
 
 
 class TableEditor(Generic[K, V]):
@@ -147,17 +147,11 @@ class TableEditor(Generic[K, V]):
 
     __slots__ = ("_by", "_entries", "_extract", "_rows", "_table", "is_changed")
 
-    def __init__(
-        self,
-        table: Table[K, V],
-        rows: immutables.Map[K, V],
-        by: Mapping[str, immutables.Map[Hashable, Keys[K]]],
-        extract: Indexes[V],
-    ) -> None:
+    def __init__(self, table: Table[K, V]) -> None:
         self._table = table
-        self._rows = rows.mutate()
-        self._by = by
-        self._extract = extract
+        self._rows = table._rows.mutate()
+        self._by = table._by
+        self._extract = table._extract
         self._entries: dict[str, dict[Hashable, Keys[K]]] = {}
         """The changed entries of each changed index, empty ones included."""
         self.is_changed = False
@@ -221,6 +215,10 @@ class TableEditor(Generic[K, V]):
         self._rows.update(rows)
         assert len(self._rows) == count_before + len(rows), "keys that have a row already"
         self.is_changed = True
+        if len(rows) == 1:
+            for key, row in rows.items():
+                self._index_new(key, row)
+            return
         whole: dict[int, tuple[Keys[K], Keys[K]]] = {}
         for column, extract in self._extract.items():
             changed, entry_of = self._changed(column), self._keys
@@ -233,6 +231,24 @@ class TableEditor(Generic[K, V]):
                 if id(entry) not in whole:
                     whole[id(entry)] = (entry, with_keys(entry, keys))
                 changed[value] = whole[id(entry)][1]
+
+    def _index_new(self, key: K, row: V) -> None:
+        """As `put_new` indexes one row, which is the usual number of a plan."""
+        whole: dict[int, tuple[Keys[K], Keys[K]]] = {id(NO_KEYS): (NO_KEYS, (key,))}
+        entries, by = self._entries, self._by
+        for column, extract in self._extract.items():
+            value = extract(row)
+            if value:
+                changed = entries.get(column)
+                entry = None if changed is None else changed.get(value)
+                if changed is None:
+                    changed = entries[column] = {}
+                if entry is None:
+                    entry = by[column].get(value, NO_KEYS)
+                known = whole.get(id(entry))
+                if known is None:
+                    known = whole[id(entry)] = (entry, with_key(entry, key))
+                changed[value] = known[1]
 
     def delete(self, key: K) -> V | None:
         """Delete; returns the row, or None."""
@@ -253,7 +269,9 @@ class TableEditor(Generic[K, V]):
             return self._table
         by = self._by
         if self._entries:
-            by = {**by, **{column: _with_entries(by[column], changed) for column, changed in self._entries.items()}}
+            by = {**by}
+            for column, changed in self._entries.items():
+                by[column] = _with_entries(by[column], changed)
         return Table(self._table.name, self._extract, index=index, rows=self._rows.finish(), by=by)
 
     def check(self, after: Table[K, V]) -> None:

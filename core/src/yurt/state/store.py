@@ -360,7 +360,7 @@ class Transaction:
         name = table.name
         editor = self._editors.get(name)
         if editor is None:
-            editor = self._editors[name] = self.base._tables[name].edit()
+            editor = self._editors[name] = TableEditor(self.base._tables[name])
         return editor
 
     def _record(self, table: str, key: Hashable, before: object, after: object) -> None:
