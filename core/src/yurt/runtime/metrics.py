@@ -189,6 +189,10 @@ class Metrics(msgspec.Struct):
             timing = self._new_timing(name, labels)
         timing.add(seconds)
 
+    def timing(self, name: str) -> Timing:
+        """The durations under a name, for a caller that adds many and keeps it."""
+        return self.timings.get(name) or self._new_timing(name, NO_LABELS)
+
     def _new_timing(self, name: str, labels: Labels) -> Timing:
         if labels and has_place(self.labelled_timings, (name, labels)):
             return self.labelled_timings.setdefault((name, labels), Timing())

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from yurt.runtime.metrics import Metrics
+from yurt.runtime.metrics import Metrics, Timing
 from yurt.structs.commands import AnyCommand
 
 FSM_NAMES: Final = {
@@ -56,11 +56,12 @@ def fsm_name(command: str) -> str:
 class LogTimes:
     """Records the durations of one server's log."""
 
-    __slots__ = ("_metrics", "_names", "now")
+    __slots__ = ("_all", "_by_kind", "_metrics", "now")
 
     def __init__(self, metrics: Metrics, now: Callable[[], float]) -> None:
         self._metrics = metrics
-        self._names: dict[type[AnyCommand], str] = {}
+        self._by_kind: dict[type[AnyCommand], Timing] = {}
+        self._all: Timing | None = None
         self.now = now
 
     def appended(self, count: int, began: float) -> None:
@@ -72,8 +73,9 @@ class LogTimes:
         """Record that a command has changed the state."""
         seconds = self.now() - began
         kind = type(command)
-        name = self._names.get(kind)
-        if name is None:
-            name = self._names[kind] = fsm_name(kind.__name__)
-        self._metrics.time(name, seconds)
-        self._metrics.time("raft.fsm.apply", seconds)
+        timing, every = self._by_kind.get(kind), self._all
+        if timing is None or every is None:
+            timing = self._by_kind[kind] = self._metrics.timing(fsm_name(kind.__name__))
+            every = self._all = self._metrics.timing("raft.fsm.apply")
+        timing.add(seconds)
+        every.add(seconds)

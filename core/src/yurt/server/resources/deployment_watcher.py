@@ -16,7 +16,7 @@ from yurt.sdk.errors import Conflict, NotFound, Reason
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.server.log.log_writer import LogWriter, Stale
 from yurt.server.log.state_waits import wait_for
-from yurt.state import Changes, Snapshot
+from yurt.state import Changes, Snapshot, has_change_among
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, SetDesiredTransitions
 from yurt.structs.deployment import Deployment
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 SMALL: Final = 50
 GATHER_S: Final = 0.25
 """After a look at a deployment of more than `SMALL` allocations, changes gather this long before the next."""
+
+FOLLOWED: Final = frozenset({"allocs", "deployments"})
 
 THREAD_COUNT: Final = 500
 """Deployments with more allocations than this are processed in a thread."""
@@ -60,6 +62,8 @@ class DeploymentWatcher:
 
     def observe(self, changes: Changes) -> None:
         """Follow deployments and the health of their allocations."""
+        if not has_change_among(changes, FOLLOWED):
+            return
         for change in changes:
             if change.table == "deployments":
                 self._observe_deployment(change.before, change.after)
