@@ -12,10 +12,13 @@ checkouts in turns. Compare the server's processor time (readers included): othe
 from __future__ import annotations
 
 import argparse
+import atexit
 import http.client
 import itertools
 import json
+import os
 import queue
+import shutil
 import socket
 import statistics
 import subprocess
@@ -23,8 +26,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 import psutil
@@ -72,6 +76,9 @@ CASES = (
     Case("one service job of 10,000, sqlite", 1, 10_000, True, "", "", by_alloc=True, runs=3),
     Case("100 service jobs of 1,000, sqlite", 100, 1000, True, "790 allocs/s", "30,000 allocs/s", by_alloc=True),
 )
+FIRST = Case("modules are compiled", 1, 1, True, "", "")
+"""A run that is not shown: it compiles the modules (`environment`)."""
+FIRST_NODES = 10
 NOMAD_RSS = {100: "3,499 MB", 1000: "1,131 MB"}
 RSS_TARGETS = {100: "300 MB"}
 
@@ -92,6 +99,7 @@ def main() -> None:
     )
     options = parser.parse_args(namespace=Options())
     few = Case(f"{options.jobs:,} service jobs of 1, log in memory", options.jobs, 1, False, "", "", runs=3)
+    measure(FIRST, FIRST_NODES)
     rows: list[Row] = []
     for case in (few,) if options.jobs else CASES:
         rows.extend(rows_of(case, [measure(case, options.nodes) for _ in range(case.runs)]))
@@ -285,6 +293,18 @@ class Reader:
                 return
 
 
+@cache
+def environment() -> Mapping[str, str]:
+    """The environment of the servers: they find their modules compiled, as those of an installed package are.
+
+    What compiles them leaves space in the heap of Python: 5.5 MB at ef3dc44, 8.5 MB at dc7763ec (10 nodes, SQLite).
+    """
+    folder = tempfile.mkdtemp(prefix="bench-compiled-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    given = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**given, "PYTHONPYCACHEPREFIX": folder}
+
+
 @contextmanager
 def running(nodes: int, folder: str, *, has_acl: bool = False) -> Iterator[BenchedServer]:
     """A server in a process of its own, ended afterwards."""
@@ -295,6 +315,7 @@ def running(nodes: int, folder: str, *, has_acl: bool = False) -> Iterator[Bench
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        env=environment(),
     )
     try:
         assert process.stdout is not None
