@@ -12,11 +12,11 @@ import pytest
 from yurt import scheduler
 from yurt.broker.plan_queue import PART_LIMIT
 from yurt.sdk.errors import Invalid, Unavailable
-from yurt.sdk.value import UnixNano, replace
+from yurt.sdk.value import Duration, UnixNano, replace
 from yurt.server.config import RejectionConfig
 from yurt.server.log.log_writer import ENTRY_BYTES, LogWriter, Prepared
 from yurt.storage.memory import MemoryLog
-from yurt.structs.alloc import TaskEvent, TaskState
+from yurt.structs.alloc import AllocatedDeviceResource, TaskEvent, TaskState
 from yurt.structs.commands import (
     AllocUpdate,
     AnyCommand,
@@ -24,15 +24,24 @@ from yurt.structs.commands import (
     DeleteNodes,
     DeregisterJob,
     RegisterJob,
+    RegisterNode,
     SetNodeDrain,
     SetNodeEligibility,
     SetNodeStatus,
 )
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, JobSubmission
-from yurt.structs.node import DrainStrategy, Node
+from yurt.structs.node import (
+    DeviceHealth,
+    DeviceTrial,
+    DrainStrategy,
+    Node,
+    NodeDevice,
+    NodeDeviceResource,
+    NodeResources,
+)
 from yurt.structs.plan import Outcome, Plan, PlanResult
-from yurt.structs.resources import EphemeralDisk, Resources
+from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
 from yurt.structs.rpc import UpdateAllocsRequest
 from yurt.testing import factories
 from yurt.testing.fakes import eventually, settle
@@ -199,6 +208,49 @@ async def test_what_was_acknowledged_while_a_plan_was_written_has_the_worker_loo
         assert result.accepted.is_empty and not result.is_full
         assert 0 < result.refresh_index <= bench.server.state.index
         assert not bench.server.state.allocs
+
+
+@pytest.mark.parametrize(
+    "health",
+    [DeviceHealth(state="failed"), DeviceHealth(state="suspect", trial=DeviceTrial(until=1, run_max=Duration(1)))],
+    ids=["failed", "trial"],
+)
+async def test_a_plan_that_is_written_while_its_card_fails_or_goes_on_trial_goes_back_to_its_worker(
+    run_server: Any, health: DeviceHealth
+) -> None:
+    """The plan check still sees a healthy card, since the report is being written before the plan."""
+    log = SlowLog()
+    async with run_server(log, num_schedulers=0) as bench, asyncio.TaskGroup() as group:
+        node = await bench.add_node(node_resources=with_card(DeviceHealth()))
+        asked = Resources(cpu=1, memory_mb=16, devices=(RequestedDevice(name="nvidia/gpu"),))
+        job = factories.job(task_groups=(factories.group(tasks=(factories.task(resources=asked),)),))
+        await bench.server.resources.jobs.register(job)
+        plan, outcome = plan_of(bench, job.id, node)
+        ((name, of_task),) = plan.placements[0].resources.tasks.items()
+        card = AllocatedDeviceResource(vendor="nvidia", type="gpu", name="H100", device_ids=("GPU-0",))
+        granted = replace(plan.placements[0].resources, tasks={name: replace(of_task, devices=(card,))})
+        plan = replace(plan, placements=(replace(plan.placements[0], resources=granted),))
+        log.go.clear()
+        report = replace(node, node_resources=with_card(health))
+        group.create_task(bench.server.replica.propose(RegisterNode(node=report)))
+        await settle()
+        submitted = bench.server.term.applier.hand_in(plan, outcome)
+        await settle()
+        log.go.set()
+
+        result = await submitted
+
+        assert result.accepted.is_empty and not result.is_full
+        assert result.refresh_index == bench.server.state.index
+        assert "GPU-0 is" in result.rejected_nodes[node.id]
+        assert not bench.server.state.allocs
+
+
+def with_card(health: DeviceHealth) -> NodeResources:
+    """The resources of a node with one card in this health."""
+    card = NodeDevice(id="GPU-0", healthy=health.state != "failed", health=health)
+    kind = NodeDeviceResource(vendor="nvidia", type="gpu", name="H100", instances=(card,))
+    return replace(factories.node().node_resources, devices=(kind,))
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])

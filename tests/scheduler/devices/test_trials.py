@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from yurt.fsm import apply
+from yurt.fsm import ApplyResult, apply
 from yurt.scheduler.capacity.ask import ON_TRIAL
 from yurt.scheduler.devices.trials import TrialRequest, trial_requests, untried
 from yurt.scheduler.explain.device_shortage import device_shortages
@@ -17,8 +17,10 @@ from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.job import Job
 from yurt.structs.node import DeviceHealth, DeviceTrial, Node, NodeDevice
+from yurt.structs.plan import Plan
 from yurt.structs.policies import Checkpoint, Requeue
 from yurt.structs.resources import RequestedDevice
+from yurt.structs.rules import DEVICE_CHECK_RULES, DEVICE_PART_RULES, RULES_VERSION
 
 from tests.scheduler.devices.test_device_placing import H100, _ask, _attempt, _card, _given, _job, _kind, _node, _state
 
@@ -107,34 +109,90 @@ def test_a_card_that_is_taken_is_not_blamed_on_its_trial() -> None:
     assert ON_TRIAL not in metrics.dimension_exhausted
 
 
-@pytest.mark.parametrize("later", [tried(_card("GPU-0")), _card("GPU-0", healthy=False)], ids=["trial", "failed"])
-def test_a_plan_made_before_the_report_does_not_place_on_the_card(later: NodeDevice) -> None:
-    node, job = _node(1, _kind(H100, [_card("GPU-0")])), job_with(_ask(), **LONG)
-    before = _state([node], job)
-    plan = _attempt(before, job).plan
-    assert check_plan(before, plan).accepted.placements
+CHANGED = {
+    "trial": ([tried(_card("GPU-0"))], "device GPU-0 is on trial until 2030-01-01T00:00:00Z: "),
+    "failed": ([_card("GPU-0", healthy=False)], "device GPU-0 is not healthy"),
+    "vanished": ([_card("GPU-1")], f"device nvidia/gpu/{H100}/GPU-0 is no longer there"),
+}
+"""The cards that a node reports after a plan was made for its card GPU-0, and the reason for refusing the plan."""
 
-    after = registered(before, _node(1, _kind(H100, [later])))
-    result = check_plan(after, plan)
+
+@pytest.mark.parametrize("share", ["", "mps"])
+@pytest.mark.parametrize(("later", "reason"), CHANGED.values(), ids=CHANGED)
+def test_a_plan_made_before_the_report_does_not_place_on_the_card(
+    later: list[NodeDevice], reason: str, share: str
+) -> None:
+    state, plan = planned(LONG, share)
+    assert check_plan(state, plan).accepted.placements
+
+    result = check_plan(registered(state, *later), plan)
 
     assert not result.accepted.placements
-    (reason,) = result.rejected_nodes.values()
-    assert reason.startswith("device GPU-0 is ")
+    (refusal,) = result.rejected_nodes.values()
+    assert refusal.startswith((reason, "device oversubscribed") if share else reason)
 
 
 def test_a_plan_of_a_short_group_is_accepted_on_a_card_that_is_on_trial_since() -> None:
-    node, job = _node(1, _kind(H100, [_card("GPU-0")])), job_with(_ask(), **SHORT)
-    before = _state([node], job)
-    plan = _attempt(before, job).plan
+    state, plan = planned(SHORT)
 
-    result = check_plan(registered(before, _node(1, _kind(H100, [tried(_card("GPU-0"))]))), plan)
+    result = check_plan(registered(state, tried(_card("GPU-0"))), plan)
 
     assert len(result.accepted.placements) == 1
 
 
-def registered(state: Snapshot, node: Node) -> Snapshot:
-    """The state after the node reported again."""
-    return apply(state, c.RegisterNode(node=node), index=state.index + 1).state
+@pytest.mark.parametrize("share", ["", "mps"])
+@pytest.mark.parametrize(("later", "reason"), CHANGED.values(), ids=CHANGED)
+def test_apply_refuses_a_plan_whose_card_changed_after_the_check(
+    later: list[NodeDevice], reason: str, share: str
+) -> None:
+    state, plan = planned(LONG, share)
+    command = c.ApplyPlan(plan=plan, checked_at=state.index)
+
+    changed = registered(state, *later)
+    refused = stepped(changed, command)
+
+    assert isinstance(refused.result, c.Rejected) and refused.result.kind == "stale"
+    assert reason in refused.result.message and refused.result.message.startswith('node "')
+    assert not refused.state.allocs
+    later_check = stepped(changed, replace(command, checked_at=changed.index))
+    assert isinstance(later_check.result, c.Applied), "what the check saw is the check's to refuse"
+
+
+@pytest.mark.parametrize("rules", [DEVICE_PART_RULES, DEVICE_CHECK_RULES])
+def test_apply_looks_at_devices_again_only_under_the_rules_that_brought_it(rules: int) -> None:
+    state, plan = planned(LONG)
+
+    late = stepped(registered(state, tried(_card("GPU-0"))), c.ApplyPlan(plan=plan, checked_at=state.index), rules)
+
+    assert isinstance(late.result, c.Rejected) == (rules == DEVICE_CHECK_RULES)
+
+
+def test_apply_accepts_the_group_that_may_have_the_card_and_other_cards_of_the_node() -> None:
+    state, plan = planned(SHORT)
+    late = stepped(registered(state, tried(_card("GPU-0"))), c.ApplyPlan(plan=plan, checked_at=state.index))
+    assert isinstance(late.result, c.Applied)
+    state, plan = planned(LONG)
+    changed = registered(state, _card("GPU-0"), tried(_card("GPU-1")))
+    other = stepped(changed, c.ApplyPlan(plan=plan, checked_at=state.index))
+    assert isinstance(other.result, c.Applied)
+
+
+def planned(group: dict[str, Any], share: str = "") -> tuple[Snapshot, Plan]:
+    """A state, and the plan for a job with this group on the card GPU-0 of its node."""
+    request = _ask(share=share, memory_mb=1000) if share else _ask()
+    job = job_with(request, **group)
+    state = _state([_node(1, _kind(H100, [_card("GPU-0")]))], job)
+    return state, _attempt(state, job).plan
+
+
+def stepped(state: Snapshot, command: c.AnyCommand, rules: int = RULES_VERSION) -> ApplyResult:
+    """The result of one command under these rules."""
+    return apply(state, replace(command, rules_version=rules), index=state.index + 1)
+
+
+def registered(state: Snapshot, *cards: NodeDevice) -> Snapshot:
+    """The state after the node reported again, now with these cards."""
+    return stepped(state, c.RegisterNode(node=_node(1, _kind(H100, cards)))).state
 
 
 def test_the_end_of_a_trial_wakes_evaluations() -> None:

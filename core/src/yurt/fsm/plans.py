@@ -9,6 +9,7 @@ contact just before the plan is neither marked unknown nor replaced: the node's 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Final
 
@@ -22,6 +23,7 @@ from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.state.claims import claims, csi_requests, refusal, source_of
 from yurt.state.host_volumes import host_requests
+from yurt.state.usage import usage_of_resources
 from yurt.structs import status
 from yurt.structs.alloc import (
     AllocatedResources,
@@ -38,7 +40,7 @@ from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
 from yurt.structs.predicates import alloc_index, is_client_terminal, is_ready, is_server_terminal
 from yurt.structs.queueing.idle import idle_policy_of, is_same_policy, unmeasured
-from yurt.structs.rules import RECLAIM_RULES
+from yurt.structs.rules import DEVICE_CHECK_RULES, RECLAIM_RULES
 from yurt.structs.status import ClientStatus, NotGiven
 
 GROUP_OF: Final = attrgetter("job_version", "task_group")
@@ -183,10 +185,30 @@ def _job_or_node_changed(edit: Edit, plan: Plan, index: int) -> Rejected | None:
         return stale(f'job "{plan.job_id}" in namespace "{plan.namespace}" changed after the plan was checked')
     if edit.tx.base.nodes.index <= index:
         return None
+    changed: dict[str, Node] = {}
     for node_id in sorted({placement.node_id for placement in plan.placements}):
         node: Node | None = edit.tx.get(Tables.nodes, node_id)
         if node is None or not is_ready(node):
             return stale(f'node "{node_id}" takes no allocations any more')
+        if node.modify_index > index:
+            changed[node_id] = node
+    return _device_changed(edit, plan, changed) if edit.rules_version >= DEVICE_CHECK_RULES else None
+
+
+def _device_changed(edit: Edit, plan: Plan, changed: Mapping[str, Node]) -> Rejected | None:
+    """The rejection of placements on devices that one of the changed nodes no longer offers to their group."""
+    for placement in plan.placements:
+        node = changed.get(placement.node_id)
+        if node is None or not any(task.devices for task in placement.resources.tasks.values()):
+            continue
+        # Few plans have devices: what knows them is loaded only with such a plan.
+        from yurt.scheduler.devices.unusable import unusable_device
+
+        job = _version(edit, plan, placement.job_version)
+        group = None if job is None else job.group(placement.task_group)
+        reason = unusable_device(node, usage_of_resources(placement.resources, group).devices, group)
+        if reason:
+            return stale(f'node "{node.id}" changed after the plan was checked: {reason}')
     return None
 
 

@@ -26,5 +26,8 @@ PACED_MOVE_RULES: Final = 8
 """From here on `apply` leaves services with a migrate block on failed devices: the leader moves them at its pace."""
 DEVICE_PART_RULES: Final = 9
 """From here on allocations state the part of a device that a share counts as, and nodes the trials of devices."""
-RULES_VERSION: Final = DEVICE_PART_RULES
+DEVICE_CHECK_RULES: Final = 10
+"""From here on `apply` refuses a placement on a device that has failed, vanished or gone on trial since its plan was
+checked."""
+RULES_VERSION: Final = DEVICE_CHECK_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

@@ -1,4 +1,7 @@
-"""Finds devices that a new allocation may not have by now; the plan applier refuses such plans."""
+"""Finds devices that a new allocation may not have by now.
+
+The plan check refuses such placements, and `apply` those whose node has reported again since the check.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,17 @@ from yurt.structs.node import Node
 def unusable_device(node: Node, keys: Iterable[str], group: TaskGroup | None) -> str:
     """The reason why one of the booked devices may not be given to a new allocation of a group; "" when all may.
 
-    A device that the node does not report at all is no reason here.
+    Neither a clock nor anything but the node's report and the group decides, so that every server answers the same.
     """
     rack = rack_of(node)
-    if rack.is_usable:
-        return ""
     for key in keys:
         number = rack.number_of.get(key)
         number = rack.number_of.get(parted(key)[0]) if number is None else number
-        instance = None if number is None else rack.items[number].instance
-        if instance is None:
+        if number is None:
+            return f"device {parted(key)[0]} is no longer there"
+        if rack.is_usable:
             continue
+        instance = rack.items[number].instance
         if not instance.healthy:
             return f"device {instance.id} is not healthy"
         trial = trial_of(instance)

@@ -1,14 +1,15 @@
-"""Invariants of the rows that one command changed: quotas, gangs, reconnects, readiness and garbage collection.
+"""Invariants of the rows that one command changed: quotas, devices, gangs, reconnects, readiness and garbage collection.
 
-C6 what a plan adds fits the quota, B6 a gang is placed whole, D3 of an allocation and its replacement one stays,
-E1 a node becomes ready once it has reported its allocations, D9 only ended objects are collected. Each function gives
-the problem, or "" when there is none.
+C6 what a plan adds fits the quota, C7 it gets only devices that its node offers to its group, B6 a gang is placed
+whole, D3 of an allocation and its replacement one stays, E1 a node becomes ready once it has reported its allocations,
+D9 only ended objects are collected. Each function gives the problem, or "" when there is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from yurt.scheduler.devices.unusable import unusable_device
 from yurt.state import Change, Changes, Snapshot
 from yurt.state.quota_totals import members_of
 from yurt.state.usage import usage_of
@@ -16,6 +17,7 @@ from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, ApplyPlan
 from yurt.structs.predicates import is_server_terminal, is_terminal
+from yurt.structs.rules import DEVICE_CHECK_RULES
 
 
 def problem_of(before: Snapshot, state: Snapshot, command: AnyCommand, changes: Changes) -> str:
@@ -31,7 +33,8 @@ def problem_of(before: Snapshot, state: Snapshot, command: AnyCommand, changes: 
     if not isinstance(command, ApplyPlan):
         return ""
     allocs = [each for each in changes if each.table == "allocs" and each.after is not None]
-    return _of_quotas(before, state, allocs) or _of_gangs(state, allocs) or _of_reconnects(state, allocs)
+    of_devices = _of_devices(state, allocs) if command.rules_version >= DEVICE_CHECK_RULES else ""
+    return of_devices or _of_quotas(before, state, allocs) or _of_gangs(state, allocs) or _of_reconnects(state, allocs)
 
 
 def _of_node(before: Snapshot, change: Change) -> str:
@@ -52,6 +55,17 @@ def _of_collected(gone: Allocation, state: Snapshot) -> str:
     return (
         f"D9 allocation {gone.id[:8]} of {gone.job_id} is deleted at index {state.index}, and is {gone.client_status}"
     )
+
+
+def _of_devices(state: Snapshot, allocs: Iterable[Change]) -> str:
+    """C7: a new allocation has no device that has failed, vanished, or is on trial and not for its group."""
+    for alloc in (each.after for each in allocs if each.before is None):
+        devices, node = usage_of(alloc).devices, state.nodes.get(alloc.node_id)
+        group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+        reason = unusable_device(node, devices, group) if devices and node is not None else ""
+        if reason:
+            return f"C7 {alloc.id[:8]} of {alloc.job_id} is placed at index {state.index}, but {reason}"
+    return ""
 
 
 def _of_quotas(before: Snapshot, state: Snapshot, allocs: Iterable[Change]) -> str:
