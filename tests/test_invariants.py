@@ -15,7 +15,7 @@ from yurt.testing import factories
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "explanation" / "invariants.md"
-TEST = re.compile(r"`((?:tests|e2e|drivers|core/src/yurt/testing)/[\w/]+\.py)::(\w+)`")
+TEST = re.compile(r"`((?:tests|e2e|drivers|devices|core/src/yurt/testing)/[\w/]+\.py)::(\w+)`")
 WRITES = 200
 
 

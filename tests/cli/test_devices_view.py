@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from yurt.cli.commands.node.topology import names, topology
 from yurt.cli.views.devices import attribute_text, holders, plugin_words, share_text, stat_text
 from yurt.client.devices.wire import attribute, stat_value
 from yurt.sdk.device import Quantity, Stat
+from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
+from yurt.structs.node import DeviceHealth, DeviceTrial
 
 from tests.cli.conftest import FixedApi, Run
 
@@ -146,3 +149,33 @@ def test_the_mark_of_a_device_that_is_gone_is_shown_in_its_own_words(api: FixedA
     code, out, _ = run("node", "gpu", "-enable=g1", "-self")
 
     assert (code, out.splitlines()[1:]) == (0, ["It was disabled: fan"])
+
+
+def test_devices_on_trial_are_listed_with_their_end_and_what_they_are_open_to(api: FixedApi, run: Run) -> None:
+    trial = DeviceTrial(until=UnixNano(1_893_456_000 * NANOSECONDS), run_max=Duration(5400 * NANOSECONDS))
+    health = DeviceHealth(state="suspect", reason="back after a fault", trial=trial)
+    tried = {**instance("g0"), "Health": to_wire(health)}
+    marked_node(api, tried, instance("g1"))
+    api.answers["/v1/node/node-1/allocations"] = []
+
+    code, out, _ = run("node", "gpu", "-self")
+
+    assert code == 0
+    shown = [line.split() for line in out.partition("On Trial\n")[2].partition("\nChanges")[0].splitlines()]
+    assert shown == [
+        "Given only to groups with requeue or checkpoint, or that run no longer than allowed:".split(),
+        ["ID", "Until", "Max", "Run", "Duration"],
+        ["g0", "2030-01-01T00:00:00Z", "1h30m0s"],
+    ]
+    code, out, _ = run("node", "gpu", "-self", "-json")
+    devices = {each["ID"]: each["Trial"] for each in json.loads(out)["Devices"]}
+    assert devices == {"g0": {"Until": "2030-01-01T00:00:00Z", "RunMax": 5400 * NANOSECONDS}, "g1": None}
+
+
+def test_without_a_trial_no_table_of_trials_is_shown(api: FixedApi, run: Run) -> None:
+    marked_node(api, instance("g0"), instance("g1"))
+    api.answers["/v1/node/node-1/allocations"] = []
+
+    code, out, _ = run("node", "gpu", "-self")
+
+    assert code == 0 and "g0" in out and "Trial" not in out

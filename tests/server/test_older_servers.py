@@ -119,11 +119,14 @@ async def test_a_roll_back_that_waits_for_an_upgrade_is_tried_again(caplog: pyte
     running.cancel()
 
 
-@pytest.mark.parametrize(("version", "placed"), [(RULES_VERSION, 4), (DEVICE_PART_RULES - 1, 0)])
+@pytest.mark.parametrize(("version", "placed"), [(RULES_VERSION, 4), (DEVICE_PART_RULES - 1, 1)])
 async def test_quotas_count_shares_as_the_log_will_have_them(
     bench: Any, monkeypatch: pytest.MonkeyPatch, version: int, placed: int
 ) -> None:
-    """One plan of four shares of a quarter of a card's memory: without their part in the log, each counts as a card."""
+    """Four shares of a quarter of a card's memory: without their part in the log, each counts as a card.
+
+    Workers plan by what the log will have, so one share is placed and the others wait for the quota.
+    """
     monkeypatch.setattr(NoPeers, "rules", RegionRules(version=version, behind=("srv2.global",)))
     asked = (RequestedDevice(name="nvidia/gpu", count=1),)
     limit = QuotaLimit(region="global", region_limit=QuotaResources(devices=asked), hash=b"1")
@@ -146,4 +149,7 @@ async def test_quotas_count_shares_as_the_log_will_have_them(
     state = bench.server.state
     assert len(state.allocs) == placed
     used = [usage.devices for usage in state.columns.by_namespace.get("team", {}).values()]
-    assert used == ([(("nvidia/gpu/h100", 1000),)] if placed else [])
+    assert used == [(("nvidia/gpu/h100", 1000),)]
+    assert not bench.server.metrics.counters["plan.partial"], "no plan is refused for what its worker counted"
+    waiting = [each for each in state.evals.values() if each.status == "blocked"]
+    assert [each.quota_limit_reached for each in waiting] == ([] if placed == 4 else ["one"])

@@ -29,6 +29,7 @@ from yurt.structs.policies import Gang
 from yurt.structs.predicates import alloc_index, eval_type, is_terminal
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.resources import RequestedDevice, Resources
+from yurt.structs.rules import RULES_VERSION
 from yurt.testing import factories
 from yurt.testing.cluster_models.pending_jobs import node as sized_node
 from yurt.testing.cluster_models.pending_jobs import with_gpus
@@ -51,7 +52,7 @@ def share(name: str, guarantee: int, *, limit: int = 8, parent: str = "") -> Quo
 
 def after(state: Snapshot, *made: c.AnyCommand) -> Snapshot:
     for command in made:
-        step = apply(state, command, index=state.index + 1)
+        step = apply(state, replace(command, rules_version=RULES_VERSION), index=state.index + 1)
         assert isinstance(step.result, c.Applied), step.result
         state = step.state
     return state

@@ -18,7 +18,7 @@ from yurt.structs import commands as c
 from yurt.structs.job import Job
 from yurt.structs.node import DeviceHealth, DeviceTrial, Node, NodeDevice
 from yurt.structs.plan import Plan
-from yurt.structs.policies import Checkpoint, Requeue
+from yurt.structs.policies import Checkpoint, Gang, Requeue
 from yurt.structs.resources import RequestedDevice
 from yurt.structs.rules import DEVICE_CHECK_RULES, DEVICE_PART_RULES, RULES_VERSION
 
@@ -175,6 +175,20 @@ def test_apply_accepts_the_group_that_may_have_the_card_and_other_cards_of_the_n
     changed = registered(state, _card("GPU-0"), tried(_card("GPU-1")))
     other = stepped(changed, c.ApplyPlan(plan=plan, checked_at=state.index))
     assert isinstance(other.result, c.Applied)
+
+
+def test_a_gang_is_refused_whole_when_the_card_of_one_member_vanishes_after_the_check() -> None:
+    nodes = [_node(number, _kind(H100, [_card(f"GPU-{number}")])) for number in (1, 2)]
+    job = job_with(_ask(), count=2, gang=Gang(min=2))
+    state = _state(nodes, job)
+    plan = _attempt(state, job).plan
+    assert len(check_plan(state, plan).accepted.placements) == 2
+
+    lost = stepped(state, c.RegisterNode(node=_node(2, _kind(H100, [])))).state
+    late = stepped(lost, c.ApplyPlan(plan=plan, checked_at=state.index))
+
+    assert isinstance(late.result, c.Rejected) and "GPU-2 is no longer there" in late.result.message
+    assert not late.state.allocs, "no member runs without the others"
 
 
 def planned(group: dict[str, Any], share: str = "") -> tuple[Snapshot, Plan]:

@@ -21,6 +21,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job
+from yurt.structs.rules import DEVICE_PART_RULES
 
 if TYPE_CHECKING:
     from yurt.state.columns import Columns
@@ -126,6 +127,15 @@ class Snapshot(Tables):
         """Plans in flight: the columns count their usage, the tables do not show them."""
         self._columns = columns
         self._later = later
+
+    @property
+    def stores_device_parts(self) -> bool:
+        """Whether the region's log has the part of a device that a share counts as.
+
+        Until all servers of a region know the parts, its leader leaves them out of each plan. Plans must count as the
+        log will: a share without its part may count as a whole device.
+        """
+        return self.rules >= DEVICE_PART_RULES
 
     @property
     def columns(self) -> Columns:

@@ -30,6 +30,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.quota import QuotaSpec, with_hashes
+from yurt.structs.rules import RULES_VERSION
 
 if TYPE_CHECKING:
     from yurt.cli.api.client import ApiClient
@@ -152,7 +153,7 @@ class _ClusterReader:
         for table, rows in tables:
             for key, row in rows.items():
                 edit.put(table, key, row)
-        state = edit.commit()
+        state = edit.commit(RULES_VERSION)
         shown = state.quotas.keys() | self._unusable_quotas.keys()
         return ReadCluster(state, (*missing_rights(self._answers, state, shown), *self._left_out()))
 

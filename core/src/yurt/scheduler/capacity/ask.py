@@ -48,9 +48,15 @@ class NearCoreShortage(NamedTuple):
 class GroupAsk:
     """A group's request. `plain` is its grant on any node if it requests nothing exclusive (ports, cores, devices)."""
 
-    def __init__(self, group: TaskGroup, *, with_memory_max: bool, trial_runs: Sequence[int] = ()) -> None:
-        """`trial_runs`: the runs that the devices on trial permit, in order (`feasibility.device_trials`)."""
+    def __init__(
+        self, group: TaskGroup, *, with_memory_max: bool, trial_runs: Sequence[int] = (), stores_parts: bool = True
+    ) -> None:
+        """`trial_runs`: the runs that the devices on trial permit, in order (`feasibility.device_trials`).
+
+        `stores_parts`: the region's log has the parts of devices that shares count as (`Snapshot.stores_device_parts`).
+        """
         self.group = group
+        self.stores_parts = stores_parts
         self.has_ports = has_ports(group)
         self.cores = sum(task.resources.cores for task in group.tasks)
         self.devices = trial_requests(group, trial_runs)
@@ -120,7 +126,8 @@ class GroupAsk:
             granted = grant_devices(node, in_use.devices, self.devices)
             if granted is None:
                 return self._device_reason(node, in_use)
-            for name, device in granted.devices:
+            for name, granted_device in granted.devices:
+                device = granted_device if self.stores_parts else replace(granted_device, part_milli=0)
                 tasks[name] = replace(tasks[name], devices=(*tasks[name].devices, device))
         if self.cores and not self._give_cores(tasks, node, free):
             return "cores"

@@ -41,10 +41,12 @@ def _part(request: RequestedDevice, snapshot: Snapshot, pool: str) -> int:
     if not request.share:
         return MILLI
     amounts = (request.name, request.share, request.memory_mb, request.compute)
+    of_compute = request.compute * MILLI // 100
+    if not snapshot.stores_device_parts:
+        return of_compute or MILLI
     memo, key = snapshot.columns.nodes.memo, ("part of a device", pool, *amounts)
     parts: int | None = memo.get(key)
     if parts is None:
-        of_compute = request.compute * MILLI // 100
         parts = memo[key] = max(_parts(request, snapshot, pool), default=0) or of_compute or MILLI
     return parts
 

@@ -65,7 +65,10 @@ class GroupPlacer:
         self.job = job
         self.group = group
         self.ask = GroupAsk(
-            group, with_memory_max=has_memory_max(view.snapshot, job), trial_runs=trial_runs_for(view.snapshot, group)
+            group,
+            with_memory_max=has_memory_max(view.snapshot, job),
+            trial_runs=trial_runs_for(view.snapshot, group),
+            stores_parts=view.snapshot.stores_device_parts,
         )
         if self.ask.devices:
             self.ask.note_topology(_has_topology(view))

@@ -1,4 +1,4 @@
-"""Invariants of the rows that one command changed: quotas, devices, gangs, reconnects, readiness and garbage collection.
+"""Invariants of the rows that a command changed: quotas, devices, gangs, reconnects, readiness, garbage collection.
 
 C6 what a plan adds fits the quota, C7 it gets only devices that its node offers to its group, B6 a gang is placed
 whole, D3 of an allocation and its replacement one stays, E1 a node becomes ready once it has reported its allocations,
