@@ -1,0 +1,383 @@
+"""Each condition under which a MIG instance is created, kept or destroyed, on a driver in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from yurt.sdk.device import MIG, WHOLE, ClaimedDevices, DeviceClaim
+from yurt.sdk.errors import DriverError, RecoverableError
+from yurt.sdk.mig import MigProfile
+from yurt_device_nvidia.mig_cards import RETIRED, MigCards
+from yurt_device_nvidia.mig_control import CardProfile, GpuInstance, MigControl, MigProblem
+from yurt_device_nvidia.mig_record import InstanceOwner, MigRecord, RecordedCard
+
+from .mig_bench import ALL, HALF, SMALL, claim, gpu
+
+CARD, OTHER = gpu(0), gpu(1)
+SMALL_ID, HALF_ID, ALL_ID = 19, 9, 0
+PROFILES = (
+    CardProfile(id=SMALL_ID, slices=1, offered=MigProfile("1g.10gb", *SMALL, size=1, starts=tuple(range(7)))),
+    CardProfile(id=HALF_ID, slices=3, offered=MigProfile("3g.40gb", *HALF, size=4, starts=(0, 4))),
+    CardProfile(id=ALL_ID, slices=7, offered=MigProfile("7g.80gb", *ALL, size=8, starts=(0,))),
+)
+
+
+class Driver:
+    """The MIG functions of a driver whose cards are in memory; `changes` has each change that it was asked for."""
+
+    def __init__(self, *present: GpuInstance, is_on: bool = True) -> None:
+        self.present = list(present)
+        self.changes: list[tuple[Any, ...]] = []
+        self.asked_profiles = 0
+        self.leaves_by_reset = False
+        self._is_on = is_on
+
+    def is_on(self, card: str) -> bool:
+        return self._is_on and card == CARD
+
+    def set_mode(self, card: str, *, is_on: bool) -> bool:
+        self.changes.append(("mode", card, is_on))
+        if self.leaves_by_reset:
+            return False
+        self._is_on = is_on
+        return True
+
+    def profiles(self, card: str) -> tuple[CardProfile, ...]:
+        self.asked_profiles += 1
+        return PROFILES if self.is_on(card) else ()
+
+    def instances(self, card: str) -> tuple[GpuInstance, ...]:
+        if not self.is_on(card):
+            raise MigProblem("the card is not in MIG mode")
+        return tuple(self.present)
+
+    def create(self, card: str, profile: CardProfile, start: int) -> int:
+        number = max((each.id for each in self.present), default=0) + 1
+        self.present.append(GpuInstance(number, profile.id, start, profile.offered.size))
+        self.changes.append(("create", profile.offered.name, start))
+        return number
+
+    def complete(self, card: str, number: int, profile: CardProfile) -> None:
+        self.changes.append(("complete", number))
+
+    def destroy(self, card: str, number: int) -> None:
+        self.changes.append(("destroy", number))
+        self.present = [each for each in self.present if each.id != number]
+
+
+class Bench:
+    """Cards with their record and their driver."""
+
+    def __init__(
+        self, folder: Path, *listed: str, driver: Driver | None = None, owners: tuple[InstanceOwner, ...] = ()
+    ) -> None:
+        """`owners`: those of the first card in the record of an earlier agent; without them there is no record."""
+        record = MigRecord(str(folder))
+        if owners:
+            record.write({CARD: RecordedCard(profiles=PROFILES, owners=owners)})
+        self.cards = MigCards(listed, MigRecord(str(folder)))
+        self.driver = driver or Driver()
+
+    @property
+    def control(self) -> MigControl:
+        return cast("MigControl", self.driver)
+
+    def learn(self, *, is_free: bool = True) -> bool:
+        """Ask the first card for its profiles."""
+        return self.cards.learn(self.control, {CARD: is_free})
+
+    def take(self, wanted: DeviceClaim) -> Any:
+        """Reserve for a task."""
+        self.cards.reserve(wanted)
+        return self.cards.prepare(self.control, wanted)
+
+
+def owner(number: int, start: int, task: str = "running") -> InstanceOwner:
+    return InstanceOwner(number=number, start=start, alloc_id="a", task_name=task)
+
+
+def small(number: int, start: int) -> GpuInstance:
+    return GpuInstance(number, SMALL_ID, start, 1)
+
+
+def by_hand(*uuids: str, share: str = WHOLE) -> DeviceClaim:
+    """A claim on instances that were made by hand."""
+    numbers = tuple("0" for _ in uuids) if share == MIG else ()
+    devices = ClaimedDevices(vendor="nvidia", type="gpu", name="H100", ids=uuids, share=share, numbers=numbers)
+    return DeviceClaim(alloc_id="x", task_name="by hand", devices=(devices,))
+
+
+WHOLE_CARD = claim("whole", (0, 0), share=WHOLE)
+
+
+# -- what is managed ---------------------------------------------------------------------------------------------------
+
+
+def test_a_recorded_card_that_is_not_listed_is_retired_and_takes_nothing_new(tmp_path: Path) -> None:
+    cards = Bench(tmp_path, owners=(owner(1, 0),)).cards
+    assert cards.is_used and cards.manages(CARD)
+    verdict = cards.verdict(CARD)
+    assert verdict is not None and (verdict.severity, verdict.reason) == ("degraded", RETIRED)
+
+
+def test_a_listed_card_is_managed_once_its_profiles_are_known_and_has_no_verdict_while_split(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD)
+    assert not bench.cards.manages(CARD)
+    bench.cards.report(())
+    bench.learn()
+    assert bench.cards.manages(CARD) and set(bench.cards.texts()) == {CARD}
+    bench.take(claim("task", SMALL, 0))
+    assert bench.cards.verdict(CARD) is None
+
+
+def test_a_card_of_known_profiles_that_is_not_listed_is_not_managed(tmp_path: Path) -> None:
+    """Its profiles were asked for by an old plan, which was refused."""
+    bench = Bench(tmp_path, OTHER, driver=Driver(small(7, 3)))
+    bench.cards.report(())
+    with pytest.raises(DriverError, match="may not split"):
+        bench.take(claim("task", SMALL, 0))
+    bench.cards.report(())
+    assert not bench.cards.manages(CARD) and bench.cards.texts() == {}
+    assert not bench.cards.keep(bench.control)
+    assert bench.driver.changes == [], "another tool's instance stays"
+
+
+def test_instances_by_hand_that_tasks_have_keep_a_listed_card_out_of_management(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(small(5, 2)))
+    bench.cards.report((by_hand("MIG-1"),))
+    bench.learn()
+    bench.cards.see({"MIG-1": (CARD, 5)})
+    assert not bench.cards.manages(CARD) and bench.cards.texts() == {}
+    bench.cards.keep(bench.control)
+    assert bench.driver.changes == []
+
+
+def test_instances_by_hand_on_a_card_that_is_not_listed_are_no_sign_of_a_fault(tmp_path: Path) -> None:
+    cards = Bench(tmp_path, OTHER).cards
+    cards.report((by_hand("MIG-1"),))
+    cards.see({"MIG-1": (CARD, 5)})
+    assert cards.verdict(CARD) is None
+
+
+# -- MIG mode ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_card_is_asked_for_its_profiles_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD)
+    bench.cards.report(())
+    bench.learn()
+    bench.learn()
+    assert bench.driver.asked_profiles == 1
+
+
+def test_a_retired_card_is_asked_for_its_profiles_and_keeps_its_mode(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, driver=Driver(is_on=False), owners=(owner(1, 0),))
+    bench.cards.report(())
+    bench.learn()
+    assert bench.driver.asked_profiles == 1 and bench.driver.changes == []
+
+
+@pytest.mark.parametrize(
+    ("claims", "is_free", "is_reported", "is_switched"),
+    [((), True, True, True), ((), False, True, False), ((), True, False, False), ((WHOLE_CARD,), True, True, False)],
+    ids=["free", "in use", "before the first report", "claimed"],
+)
+def test_a_card_enters_mig_mode_to_be_asked_only_while_it_is_known_to_be_free(
+    tmp_path: Path, claims: tuple[DeviceClaim, ...], *, is_free: bool, is_reported: bool, is_switched: bool
+) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(is_on=False))
+    if is_reported:
+        bench.cards.report(claims)
+    assert bench.learn(is_free=is_free) is is_switched
+    assert bench.driver.changes == ([("mode", CARD, True)] if is_switched else [])
+
+
+def test_a_listed_card_of_known_profiles_does_not_enter_mig_mode_without_a_task(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(is_on=False), owners=(owner(1, 0),))
+    bench.cards.report(())
+    bench.learn()
+    assert bench.driver.changes == []
+
+
+def test_a_task_may_turn_its_own_whole_card_into_an_instance_and_no_other_tasks(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(is_on=False), owners=(owner(9, 6, "ended"),))
+    bench.cards.report((claim("task", (0, 0), share=WHOLE),))
+    bench.cards.prepare(bench.control, claim("task", SMALL, 0))
+    assert bench.driver.changes == [("mode", CARD, True), ("create", "1g.10gb", 0)]
+    other = Bench(tmp_path, CARD, driver=Driver(is_on=False))
+    other.cards.report((WHOLE_CARD,))
+    with pytest.raises(RecoverableError, match="still in use by another task as a whole"):
+        other.cards.prepare(other.control, claim("task", SMALL, 0))
+    assert other.driver.changes == []
+
+
+# -- creating ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_keeps_its_instance_and_it_is_completed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(small(4, 2)), owners=(owner(4, 2, "task"),))
+    bench.cards.report((claim("task", SMALL, 2),))
+    ((_, prepared),) = bench.take(claim("task", SMALL, 2)).items()
+    assert (prepared.number, prepared.is_new) == (4, False)
+    assert bench.driver.changes == [("complete", 4)]
+
+
+@pytest.mark.parametrize(
+    ("present", "owned"),
+    [
+        (GpuInstance(4, HALF_ID, 0, 4), owner(4, 0, "task")),
+        (small(4, 0), owner(4, 0, "ended")),
+        (small(4, 0), owner(3, 0, "task")),
+    ],
+    ids=["another profile", "another owner", "another number"],
+)
+def test_what_is_not_the_tasks_own_instance_makes_way(
+    tmp_path: Path, present: GpuInstance, owned: InstanceOwner
+) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(present), owners=(owned,))
+    bench.cards.report(())
+    bench.take(claim("task", SMALL, 0))
+    assert bench.driver.changes == [("destroy", 4), ("create", "1g.10gb", 0)]
+
+
+def test_an_instance_of_another_task_does_not_make_way_and_one_beside_it_stays(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(small(1, 0), small(2, 4)), owners=(owner(1, 0), owner(2, 4, "beside")))
+    bench.cards.report((claim("running", SMALL, 0), claim("beside", SMALL, 4)))
+    with pytest.raises(RecoverableError, match="still in use by the MIG instance of another task"):
+        bench.take(claim("task", HALF, 0))
+    assert bench.driver.changes == []
+
+
+def test_a_tasks_own_smaller_instance_makes_way_for_its_larger_one(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(small(1, 0)), owners=(owner(1, 0, "task"),))
+    bench.cards.report((claim("task", SMALL, 0),))
+    bench.cards.prepare(bench.control, claim("task", HALF, 0))
+    assert bench.driver.changes == [("destroy", 1), ("create", "3g.40gb", 0)]
+
+
+def test_a_number_that_the_driver_gives_again_has_its_new_owner(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(), owners=(owner(1, 0, "ended"),))
+    bench.cards.report(())
+    bench.take(claim("task", SMALL, 0))
+    recorded = MigRecord(str(tmp_path)).read()[CARD].owners
+    assert [(each.number, each.task_name) for each in recorded] == [(1, "task")]
+
+
+def test_instances_by_hand_for_one_task_are_none_of_the_plugins(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD)
+    assert bench.take(by_hand("MIG-1", "MIG-2", share=MIG)) == {}
+    assert bench.driver.changes == []
+
+
+# -- whole cards -------------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_card_waits_for_instances_by_hand_on_a_listed_card_only(tmp_path: Path) -> None:
+    for listed, is_refused in ((CARD, True), (OTHER, False)):
+        bench = Bench(tmp_path / listed, listed, driver=Driver(small(5, 2)))
+        bench.cards.report((by_hand("MIG-1"),))
+        bench.cards.see({"MIG-1": (CARD, 5)})
+        if is_refused:
+            with pytest.raises(RecoverableError, match="still in use"):
+                bench.take(WHOLE_CARD)
+        else:
+            assert bench.take(WHOLE_CARD) == {}
+        assert bench.driver.changes == []
+
+
+@pytest.mark.parametrize(
+    ("present", "owned"),
+    [(small(3, 0), owner(3, 0, "whole")), (GpuInstance(3, ALL_ID, 0, 8), owner(3, 0, "ended"))],
+    ids=["its own smaller one", "the largest of another task"],
+)
+def test_only_its_own_largest_instance_stands_for_a_tasks_card(
+    tmp_path: Path, present: GpuInstance, owned: InstanceOwner
+) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(present), owners=(owned,))
+    bench.cards.report(())
+    assert bench.take(WHOLE_CARD) == {}
+    assert bench.driver.changes == [("destroy", 3), ("mode", CARD, False)]
+
+
+def test_a_card_that_cannot_leave_mig_mode_stays_in_it_and_keeps_its_instance_of_the_whole(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD, owners=(owner(9, 6, "ended"),))
+    bench.driver.leaves_by_reset = True
+    bench.cards.report(())
+    ((card, prepared),) = bench.take(WHOLE_CARD).items()
+    assert (card, prepared.is_new) == (CARD, True)
+    assert bench.driver.changes == [("mode", CARD, False), ("mode", CARD, True), ("create", "7g.80gb", 0)]
+    bench.cards.report((WHOLE_CARD,))
+    bench.cards.keep(bench.control)
+    assert [each.profile_id for each in bench.driver.present] == [ALL_ID]
+    assert bench.take(WHOLE_CARD)[CARD].is_new is False
+
+
+# -- what stays --------------------------------------------------------------------------------------------------------
+
+
+def test_before_the_first_report_other_tasks_instances_are_not_destroyed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(small(1, 0)), owners=(owner(1, 0),))
+    assert not bench.cards.keep(bench.control)
+    with pytest.raises(RecoverableError, match="still in use"):
+        bench.take(claim("task", SMALL, 0))
+    stranger = Bench(tmp_path, CARD, driver=Driver(small(2, 0)), owners=(owner(1, 0),))
+    with pytest.raises(RecoverableError, match="still in use"):
+        stranger.take(claim("task", SMALL, 0))
+    assert bench.driver.changes == stranger.driver.changes == []
+    own = Bench(tmp_path, CARD, driver=Driver(small(1, 0)), owners=(owner(1, 0),))
+    own.take(claim("running", HALF, 0))
+    assert own.driver.changes == [("destroy", 1), ("create", "3g.40gb", 0)]
+
+
+def test_an_instance_at_a_claimed_place_stays_while_profiles_are_not_known(tmp_path: Path) -> None:
+    folder = tmp_path / "agent"
+    MigRecord(str(folder)).write({CARD: RecordedCard(owners=(owner(1, 0),))})
+    bench = Bench(folder, driver=Driver(small(1, 0), small(2, 5)))
+    bench.cards.report((claim("running", SMALL, 0),))
+    assert bench.cards.keep(bench.control)
+    assert bench.driver.changes == [("destroy", 2)]
+
+
+def test_an_owned_instance_is_not_kept_by_a_claim_on_one_by_hand(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, driver=Driver(small(1, 0)), owners=(owner(1, 0, "ended"),))
+    bench.cards.report((by_hand("MIG-unlisted"),))
+    assert bench.cards.keep(bench.control)
+    assert ("destroy", 1) in bench.driver.changes
+
+
+def test_the_owner_of_an_instance_is_not_replaced_by_a_claim_on_its_place(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(small(1, 0)), owners=(owner(1, 0, "ended"),))
+    bench.cards.report((claim("task", SMALL, 0),))
+    bench.cards.keep(bench.control)
+    recorded = MigRecord(str(tmp_path)).read()[CARD].owners
+    assert [each.task_name for each in recorded] == ["ended"]
+
+
+def test_a_retired_card_is_given_back_once_and_forgotten(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, driver=Driver(small(1, 0)), owners=(owner(1, 0),))
+    bench.cards.report((claim("running", SMALL, 0),))
+    bench.cards.keep(bench.control)
+    assert bench.driver.changes == [], "a task still has an instance"
+    bench.cards.report(())
+    assert bench.cards.keep(bench.control)
+    assert bench.driver.changes == [("destroy", 1), ("mode", CARD, False)]
+    assert not bench.cards.manages(CARD) and bench.cards.verdict(CARD) is None
+    assert CARD not in MigRecord(str(tmp_path)).read()
+    assert not bench.cards.keep(bench.control)
+    assert len(bench.driver.changes) == 2
+
+
+def test_a_retired_card_out_of_mig_mode_is_given_back_as_it_is(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, driver=Driver(is_on=False), owners=(owner(1, 0),))
+    bench.cards.report(())
+    bench.cards.keep(bench.control)
+    assert bench.driver.changes == [] and not bench.cards.manages(CARD)
+
+
+def test_a_listed_card_is_not_given_back(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(small(1, 0)), owners=(owner(1, 0),))
+    bench.cards.report(())
+    assert bench.cards.keep(bench.control)
+    assert bench.driver.changes == [("destroy", 1)] and bench.cards.manages(CARD)
