@@ -8,6 +8,7 @@ import pytest
 from yurt.sdk.value import Duration, replace
 from yurt.server.queueing import latest_starts
 from yurt.server.queueing.report import forecasts
+from yurt.structs.cluster import Namespace
 from yurt.structs.commands import RegisterJob, UpsertNamespaces, UpsertQuotas
 from yurt.structs.constraint import Constraint
 from yurt.structs.queueing.batch_queue import BatchQueue, FairShareQueue
@@ -85,6 +86,29 @@ def test_the_head_of_a_fifo_queue_has_a_latest_start() -> None:
 @pytest.mark.parametrize("queue", [FAIR, DYNAMIC], ids=["fair_share", "dynamic_priority"])
 def test_where_later_jobs_may_pass_there_is_no_latest_start(queue: BatchQueue) -> None:
     assert latest(busy(queue)) == -1
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["of a known tenant", "of a new tenant"])
+def test_the_first_job_of_a_fair_share_queue_starts_later_than_reserved_when_a_lighter_tenant_comes(
+    is_new: bool,
+) -> None:
+    """Why a reservation is no promise there: limits say 2 h, and a job that comes an hour later takes the capacity."""
+    pool = Pool(FAIR, [], gpus=4)
+    heavy, light = TENANTS[1], "new" if is_new else TENANTS[2]
+    pool.arrive(Job(0, BEGIN, 2 * HOUR, 2 * HOUR, 4, heavy))
+    pool.decide(BEGIN)
+    pool.arrive(Job(1, BEGIN, HOUR, HOUR, 4, heavy))
+    pool.decide(BEGIN)
+    found = forecasts(pool.state, POOL, BEGIN, region="global")[heavy, "1"]
+    assert (found.by_limits, found.latest) == (BEGIN + 2 * HOUR, 0)
+    pool._apply(UpsertNamespaces(namespaces=(Namespace(name=light),)))
+    pool.arrive(Job(2, BEGIN + HOUR, HOUR, HOUR, 4, light))
+    pool.decide(BEGIN + HOUR)
+
+    pool.play()
+
+    assert pool.starts[2] == BEGIN + 2 * HOUR
+    assert pool.starts[1] == BEGIN + 3 * HOUR > found.by_limits
 
 
 def test_the_boosted_job_has_a_latest_start_that_others_cannot_move() -> None:
