@@ -161,12 +161,11 @@ def test_devices_on_trial_are_listed_with_their_end_and_what_they_are_open_to(ap
     code, out, _ = run("node", "gpu", "-self")
 
     assert code == 0
-    shown = [line.split() for line in out.partition("On Trial\n")[2].partition("\nChanges")[0].splitlines()]
-    assert shown == [
-        "Given only to groups with requeue or checkpoint, or that run no longer than allowed:".split(),
-        ["ID", "Until", "Max", "Run", "Duration"],
-        ["g0", "2030-01-01T00:00:00Z", "1h30m0s"],
-    ]
+    told, *table = out.partition("On Trial\n")[2].splitlines()
+    assert told == "Given only to groups with requeue or checkpoint, or that run no longer than allowed:"
+    assert [line.split() for line in table] == [
+        ["ID", "Until", "Max", "Run", "Duration"], ["g0", "2030-01-01T00:00:00Z", "1h30m0s"],
+    ]  # fmt: skip
     code, out, _ = run("node", "gpu", "-self", "-json")
     devices = {each["ID"]: each["Trial"] for each in json.loads(out)["Devices"]}
     assert devices == {"g0": {"Until": "2030-01-01T00:00:00Z", "RunMax": 5400 * NANOSECONDS}, "g1": None}
