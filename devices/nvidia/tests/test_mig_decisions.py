@@ -179,6 +179,14 @@ def test_a_retired_card_is_asked_for_its_profiles_and_keeps_its_mode(tmp_path: P
     assert bench.driver.asked_profiles == 1 and bench.driver.changes == []
 
 
+def test_a_retired_card_of_unknown_profiles_does_not_enter_mig_mode(tmp_path: Path) -> None:
+    MigRecord(str(tmp_path)).write({CARD: RecordedCard(owners=(owner(1, 0),))})
+    bench = Bench(tmp_path, OTHER, driver=Driver(is_on=False))
+    bench.cards.report(())
+    bench.learn()
+    assert bench.driver.asked_profiles == 1 and bench.driver.changes == []
+
+
 @pytest.mark.parametrize(
     ("claims", "is_free", "is_reported", "is_switched"),
     [((), True, True, True), ((), False, True, False), ((), True, False, False), ((WHOLE_CARD,), True, True, False)],
@@ -242,9 +250,9 @@ def test_what_is_not_the_tasks_own_instance_makes_way(
     assert bench.driver.changes == [("destroy", 4), ("create", "1g.10gb", 0)]
 
 
-def test_an_instance_of_another_task_does_not_make_way_and_one_beside_it_stays(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, CARD, driver=Driver(small(1, 0), small(2, 4)), owners=(owner(1, 0), owner(2, 4, "beside")))
-    bench.cards.report((claim("running", SMALL, 0), claim("beside", SMALL, 4)))
+def test_instances_of_other_tasks_do_not_make_way(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(small(1, 0), small(2, 4)), owners=(owner(1, 0), owner(2, 4, "next")))
+    bench.cards.report((claim("running", SMALL, 0), claim("next", SMALL, 4)))
     with pytest.raises(RecoverableError, match="still in use by the MIG instance of another task"):
         bench.take(claim("task", HALF, 0))
     assert bench.driver.changes == []
