@@ -23,7 +23,6 @@ from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.state.claims import claims, csi_requests, refusal, source_of
 from yurt.state.host_volumes import host_requests
-from yurt.state.usage import usage_of_resources
 from yurt.structs import status
 from yurt.structs.alloc import (
     AllocatedResources,
@@ -203,6 +202,7 @@ def _device_changed(edit: Edit, plan: Plan, changed: Mapping[str, Node]) -> Reje
             continue
         # Few plans have devices: what knows them is loaded only with such a plan.
         from yurt.scheduler.devices.unusable import unusable_device
+        from yurt.state.usage import usage_of_resources
 
         job = _version(edit, plan, placement.job_version)
         group = None if job is None else job.group(placement.task_group)
