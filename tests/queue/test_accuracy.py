@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-from random import Random
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt.queue.accuracy import ENOUGH, KEPT, LEAST_WAIT, LEVELS, Accuracy, Forecast, censored_quantiles
+from yurt.queue.accuracy import ENOUGH, KEPT, LEAST_WAIT, Accuracy, Forecast
 from yurt.queue.waiting_job import JobKey
 
 MINUTE = 60_000_000_000
@@ -159,73 +155,3 @@ def test_first_forecasts_are_summed_up_by_the_length_of_the_wait() -> None:
     found = [(each.below // MINUTE, each.starts, each.median_error // MINUTE) for each in summary.by_wait]
     assert found == [(15, 2, 53), (60, 2, 10), (0, 1, 300)], "a clock that was set back makes a short wait"
     assert [each.by_likely_percent for each in summary.by_wait] == [100, 50, 100]
-
-
-def test_without_waiting_jobs_the_quantiles_are_those_of_the_ended_ones() -> None:
-    values = [float(number) for number in range(1, 22)]
-    assert censored_quantiles(values, [], LEVELS) == [11.0, 17.0]
-
-
-def test_jobs_that_wait_count_up_to_what_they_have_reached() -> None:
-    """Of five jobs one ended at 1, two at 2; two wait, one of them for longer than any that ended."""
-    assert censored_quantiles([1.0, 2.0, 2.0], [1.5, 3.0], (0.1, 0.5, 0.9)) == [1.0, 2.0, 3.0]
-    assert censored_quantiles([1.0, 2.0, 2.0], [], (0.1, 0.5, 0.9)) == [1.0, 2.0, 2.0]
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 500), st.booleans()), min_size=1, max_size=60).filter(
-        lambda pairs: any(is_final for _, is_final in pairs)
-    )
-)
-def test_the_estimator_is_the_product_over_all_that_were_left(pairs: list[tuple[int, bool]]) -> None:
-    """Compared with the definition: of those that had not ended before a value, the part that did not end at it."""
-    final = [float(value) for value, is_final in pairs if is_final]
-    waiting = [float(value) for value, is_final in pairs if not is_final]
-
-    def left(until: float) -> float:
-        product = 1.0
-        for value in sorted(set(final)):
-            if value <= until:
-                product *= 1 - final.count(value) / sum(other >= value for other in final + waiting)
-        return product
-
-    for level, found in zip(LEVELS, censored_quantiles(final, waiting, LEVELS), strict=True):
-        reached = [value for value in sorted(set(final)) if left(value) < 1 - level - 1e-7]
-        assert found == (reached[0] if reached else max(final + waiting))
-
-
-def test_jobs_that_still_wait_lengthen_the_forecasts_of_others() -> None:
-    """Half of the jobs started as forecast; the others were forecast alike, and wait for three times as long."""
-    found = history([(10, 10)] * ENOUGH)
-    plain = {key(number): said(10) for number in range(ENOUGH, 2 * ENOUGH)}
-    assert found.corrected(KEY, said(10)).likely == 10 * MINUTE
-    found.note(plain, {})
-    found.note({KEY: said(10, made=30 * MINUTE)}, {})
-
-    later = found.corrected(KEY, said(10, made=30 * MINUTE))
-
-    assert later.by - later.made == 30 * MINUTE, "at least as long as those that wait have waited"
-
-
-@pytest.mark.parametrize("is_growing", [False, True])
-def test_half_and_four_of_five_start_by_what_was_said_also_while_waits_grow(is_growing: bool) -> None:
-    """Real waits are a drawn multiple of the forecast ones, and grow by half in the course of the history."""
-    random, found, number_of = Random(5), Accuracy(), 1_200
-    shown: dict[int, Forecast] = {}
-    queue: list[tuple[int, int]] = []
-    held_likely = held_by = 0
-    for number in range(number_of):
-        now = number * MINUTE
-        while queue and queue[0][0] <= now:
-            at, job = heappop(queue)
-            found.started(key(job), at)
-            held_likely += at <= shown[job].likely
-            held_by += at <= shown[job].by
-        plain = said(30, made=now)
-        shown[number] = found.corrected(key(number), plain)
-        found.note({key(number): plain}, {key(number): shown[number]})
-        growth = 1.5 ** (number / number_of) if is_growing else 1.0
-        heappush(queue, (now + round(random.lognormvariate(0, 1) * 30 * growth * MINUTE), number))
-    started = number_of - len(queue)
-    assert abs(held_likely / started - 0.5) < 0.05
-    assert abs(held_by / started - 0.8) < 0.05

@@ -6,20 +6,12 @@ correct later forecasts (`corrected`).
 
 A forecast grows better while its job waits, so its correction must shrink. The *stage* of a wait is the part of it that
 is over, by the forecast; the first forecast of each stage is remembered, and corrects those of the same stage.
-
-The jobs that have started are not a fair sample: those that wait longest are the last to be in it, and while a queue
-grows they are missing. A job that still waits has waited for at least as long as it has: its ratio is *censored*. So
-the quantiles are those of the Kaplan-Meier estimator (1958), in which a job that waits counts up to the ratio that it
-has reached. Without that, 40 % of the jobs of one part of the Philly trace started by the time that is right for 50 %.
-That counts for the first forecast, and for the later time of each; the expected start is corrected by the jobs that
-have started alone once a part of the wait is over.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -33,13 +25,8 @@ LEAST_WAIT: Final = 60_000_000_000
 """The minimum wait, in nanoseconds, in comparisons: an error of half a minute in a shorter wait is not an error of 100
 %."""
 PERCENT: Final = 100
-CENSORED_MAX: Final = 1_000
-"""The maximum number of waiting jobs that count in corrections; of more, an even selection does."""
 STAGES: Final = 8
 """The number of equal parts of a wait by which forecasts are compared."""
-LEVELS: Final = (0.5, 0.8)
-"""The parts of jobs that start by the two times of a forecast."""
-ROUNDING: Final = 1e-9
 _MINUTE: Final = 60_000_000_000
 WAIT_CLASSES: Final = (15 * _MINUTE, 60 * _MINUTE, 240 * _MINUTE, 0)
 """The bounds in nanoseconds below which waits are summed up together; 0: none."""
@@ -139,18 +126,13 @@ class Accuracy:
         """Real waits as multiples of the uncorrected forecasts, by stage."""
         self._learned: dict[int, tuple[float, float]] = {}
         """The ratios that 50 % and 80 % of recent jobs did not exceed, by stage; without those not needed since the
-        last start or forecast."""
-        self._now = 0
-        """The time of the last forecast or start, unix ns."""
-        self._reached: tuple[list[float], ...] | None = None
-        """The ratios that waiting jobs had reached then, by stage; None until somebody asks."""
+        last start."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def note(self, plain: Mapping[JobKey, Forecast], corrected: Mapping[JobKey, Forecast]) -> None:
         """Remember the first forecast of each job in each stage of its wait."""
-        self._advance(max((forecast.made for forecast in plain.values()), default=0))
         for key, forecast in plain.items():
             if forecast.latest:
                 self._latest[key] = min(forecast.latest, self._latest.get(key, forecast.latest))
@@ -170,7 +152,7 @@ class Accuracy:
             self._starts.append(Start(tuple(forecasts), at, latest))
             for one in forecasts:
                 self._ratios[one.stage].append(_ratio(one.plain, at))
-        self._advance(at)
+            self._learned.clear()
 
     @property
     def last(self) -> Start:
@@ -201,33 +183,13 @@ class Accuracy:
         over = max(0, forecast.made - known[0].forecast.made) if known else 0
         return min(STAGES - 1, STAGES * over // max(LEAST_WAIT, over + forecast.likely - forecast.made))
 
-    def _advance(self, now: int) -> None:
-        """Forget the quantiles of an earlier time."""
-        self._now = max(self._now, now)
-        self._learned.clear()
-        self._reached = None
-
     def _quantiles(self, stage: int) -> tuple[float, float]:
         """The ratios of a stage, computed once for all jobs: sorting them for each of 10,000 would take seconds."""
         found = self._learned.get(stage)
         if found is None:
-            ratios = self._ratios[stage]
-            half, most = censored_quantiles(ratios, self._censored(stage), LEVELS)
-            # Later in a wait, what counts is a small error: with those that wait, the error at any time was 61 % of the
-            # wait on one part of the Philly trace, without them 43 %.
-            half = half if stage == 0 else sorted(ratios)[len(ratios) // 2]
-            found = self._learned[stage] = half, max(half, most)
+            ratios = sorted(self._ratios[stage])
+            found = self._learned[stage] = ratios[len(ratios) // 2], ratios[len(ratios) * 4 // 5]
         return found
-
-    def _censored(self, stage: int) -> list[float]:
-        """The ratios that waiting jobs have reached since their forecast of a stage."""
-        if self._reached is None:
-            self._reached = tuple([] for _ in range(STAGES))
-            step = -(-len(self._waiting) // CENSORED_MAX)
-            for known in islice(self._waiting.values(), 0, None, step or 1):
-                for one in known:
-                    self._reached[one.stage].append(_part_over(one.plain, self._now))
-        return self._reached[stage]
 
     def summary(self) -> Summary | None:
         """The outcome of recent forecasts; None before the first start."""
@@ -250,24 +212,6 @@ class Accuracy:
             with_latest=sum(start.latest > 0 for start in starts),
             by_wait=tuple(by_wait(starts)),
         )
-
-
-def censored_quantiles(ended: Iterable[float], waiting: Iterable[float], levels: Sequence[float]) -> list[float]:
-    """The values that these parts of all do not exceed, by the Kaplan-Meier estimator; `ended` are final, those of
-    `waiting` will be at least what they are. There must be one that is final.
-
-    A level that the final values do not reach has the largest value of all: no answer is below what is known.
-    """
-    # Of equal values the final ones come first: who waits is still among those that might have ended there.
-    values = sorted([(value, 0) for value in ended] + [(value, 1) for value in waiting])
-    found: list[float] = []
-    left = 1.0
-    for at, (value, is_waiting) in enumerate(values):
-        if not is_waiting:
-            left *= 1 - 1 / (len(values) - at)
-        while len(found) < len(levels) and left < 1 - levels[len(found)] - ROUNDING:
-            found.append(value)
-    return found + [values[-1][0]] * (len(levels) - len(found))
 
 
 def by_wait(starts: Iterable[Start]) -> Iterator[WaitClass]:
@@ -305,11 +249,6 @@ def weighted_median(values: list[tuple[float, int]]) -> float:
 def _ratio(plain: Forecast, at: int) -> float:
     """The real wait as a multiple of the uncorrected forecast."""
     return max(LEAST_WAIT, at - plain.made) / max(LEAST_WAIT, plain.likely - plain.made)
-
-
-def _part_over(plain: Forecast, now: int) -> float:
-    """The wait until now as a multiple of the uncorrected forecast."""
-    return max(0, now - plain.made) / max(LEAST_WAIT, plain.likely - plain.made)
 
 
 def _percent(part: int, whole: int) -> float:
