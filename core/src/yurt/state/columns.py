@@ -185,11 +185,7 @@ class Columns:
         cached: _CachedUsage | None = None,
     ) -> None:
         by_node, free = rows
-        assert len(by_node) + len(free) == len(chunks) * CHUNK, (
-            len(by_node),
-            len(free),
-            "each row belongs to a node or is free",
-        )
+        assert len(by_node) + len(free) == len(chunks) * CHUNK, "each row belongs to a node or is free"
         self.nodes = nodes
         self.rows = by_node
         self.in_use = in_use
