@@ -13,6 +13,7 @@ from yurt.agent.banner import (
     configuration_lines,
     driver_lines,
     exposure_lines,
+    hidden_lines,
     next_lines,
 )
 from yurt.agent.config import make_config
@@ -61,6 +62,14 @@ def test_who_starts_a_new_cluster_learns_how_to_make_the_first_token() -> None:
 def test_the_danger_of_open_ports_is_the_one_that_is_left(acl: dict[str, Any], tls: TlsSettings, danger: str) -> None:
     config = make_config({}, SERVER | {"acl": acl}, is_dev=False)
     assert danger in "\n".join(exposure_lines(config, tls))
+
+
+def test_a_server_that_only_this_machine_reaches_says_why_and_what_lets_others_in() -> None:
+    alone = {"server": {"enabled": True}, "data_dir": "/d", "acl": {"enabled": True}}
+    text = "\n".join(hidden_lines(make_config(alone, {}, is_dev=False)))
+    assert "only this machine reaches RPC 127.0.0.1:4647 and Serf 127.0.0.1:4648" in text
+    assert "tls { rpc = true }" in text and "acl { allow_rpc_without_tls = true }" in text
+    assert hidden_lines(make_config({**alone, "tls": {"rpc": True}}, {}, is_dev=False)) == []
 
 
 SERVER = {"server": {"enabled": True, "bootstrap_expect": 1}, "data_dir": "/d", "bind_addr": "10.0.0.5"}

@@ -275,6 +275,45 @@ def test_a_server_port_that_is_safe_or_allowed_starts(more: dict[str, Any]) -> N
     assert config_of({**OPEN, **more}).http_port == 4646
 
 
+ALONE = {"server": {"enabled": True, "bootstrap_expect": 1}, "data_dir": "/d", "acl": {"enabled": True}}
+
+
+def test_a_server_alone_with_access_control_and_without_tls_listens_for_agents_on_loopback() -> None:
+    made = config_of(ALONE)
+    assert (made.rpc_address, made.serf_address, made.http_addresses) == ("127.0.0.1", "127.0.0.1", ("0.0.0.0",))
+    assert (made.advertise_rpc, made.advertise_serf) == ("127.0.0.1:4647", "127.0.0.1:4648")
+    assert made.hides_rpc
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"acl": {"enabled": False}},
+        {"acl": {"enabled": True, "allow_rpc_without_tls": True}},
+        {"tls": {"rpc": True}},
+    ],
+)
+def test_a_server_that_is_safe_or_allowed_listens_for_agents_on_all_addresses(more: dict[str, Any]) -> None:
+    made = config_of({**ALONE, **more})
+    assert (made.rpc_address, made.serf_address, made.hides_rpc) == ("0.0.0.0", "0.0.0.0", False)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"bind_addr": "0.0.0.0"},
+        {"addresses": {"rpc": "0.0.0.0"}},
+        {"advertise": {"rpc": "10.0.0.5"}},
+        {"server": {"enabled": True, "bootstrap_expect": 3}},
+        {"server": {"enabled": True, "bootstrap_expect": 1, "server_join": {"retry_join": ["10.0.0.6"]}}},
+        {"server": {"enabled": True, "start_join": ["10.0.0.6"]}},
+    ],
+)
+def test_a_server_that_names_addresses_or_servers_is_refused_rather_than_hidden(more: dict[str, Any]) -> None:
+    with pytest.raises(Invalid, match="other hosts can reach RPC"):
+        config_of({**ALONE, **more})
+
+
 def test_dev_mode_runs_both_parts_whatever_a_file_says_and_takes_the_rest_of_it() -> None:
     off = {"server": {"enabled": False}, "client": {"enabled": False}, "name": "mine", "ports": {"http": 7646}}
     config = config_of(off, is_dev=True)

@@ -84,6 +84,20 @@ def exposure_lines(config: AgentConfig, tls: TlsSettings) -> list[str]:
     ]
 
 
+def hidden_lines(config: AgentConfig) -> list[str]:
+    """Why a server with access control accepts agents of this machine only, and how to let others in."""
+    if not config.hides_rpc:
+        return []
+    return [
+        f"==> WARNING: only this machine reaches RPC {config.rpc_address}:{config.rpc_port} and "
+        f"Serf {config.serf_address}:{config.serf_port}: with access control",
+        "    and without TLS, any host that reaches them could act as a server or a node, whatever the policies say.",
+        "    To let other agents join, make certificates (`yurt tls ca create`, `yurt tls cert create`) and set",
+        "    tls { rpc = true }; or, in a trusted network, acl { allow_rpc_without_tls = true }.",
+        "",
+    ]
+
+
 def _danger(config: AgentConfig, switches: str) -> str:
     """The risk of the exposed ports, as a sentence."""
     on_the_path = "anyone on the network path can read or alter traffic"

@@ -24,6 +24,7 @@ from yurt.structs.node import NodeResources
 
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "OFF")
 HTTP_PORT, RPC_PORT = 4646, 4647
+LOOPBACK = "127.0.0.1"
 LOG_ROTATE_S = 86_400.0
 """The default age at which a log file is rotated."""
 PORTS = NodeResources()
@@ -69,8 +70,8 @@ class AgentConfig(Value):
     """A dev agent bootstraps access control itself and shows the management token."""
     has_acl: bool = False
     """Access control is on."""
-    allows_rpc_without_tls: bool = False
-    """With access control the server port may be open to other hosts without TLS."""
+    hides_rpc: bool = False
+    """A single server listens for agents on loopback only, because it has access control and no TLS."""
     is_server: bool = False
     is_client: bool = False
     log_level: str = "INFO"
@@ -135,6 +136,9 @@ def make_config(
     bind = raw.get("bind_addr", "0.0.0.0")
     addresses = raw.get("addresses", {})
     http = tuple((addresses.get("http") or bind).split())
+    cluster = cluster_settings(raw, is_dev=is_dev)
+    hides_rpc = not is_dev and _hides_rpc(raw, cluster)
+    rpc, serf = (LOOPBACK if hides_rpc else addresses.get(kind) or bind for kind in ("rpc", "serf"))
     config = AgentConfig(
         name=raw.get("name") or socket.gethostname(),
         region=raw.get("region", "global"),
@@ -143,7 +147,7 @@ def make_config(
         is_dev=is_dev,
         makes_token=is_dev and makes_token,
         has_acl=bool(acl.get("enabled")),
-        allows_rpc_without_tls=bool(acl.get("allow_rpc_without_tls")),
+        hides_rpc=hides_rpc,
         is_server=bool(server.get("enabled")),
         is_client=bool(client.get("enabled")),
         log_level=str(raw.get("log_level", "INFO")).upper(),
@@ -157,14 +161,14 @@ def make_config(
         syslog_facility=raw.get("syslog_facility") or "LOCAL0",
         has_own_log_level="log_level" in from_files or "log_level" in from_flags,
         http_addresses=http,
-        rpc_address=addresses.get("rpc") or bind,
-        serf_address=addresses.get("serf") or bind,
+        rpc_address=rpc,
+        serf_address=serf,
         http_port=ports.get("http", HTTP_PORT),
         rpc_port=ports.get("rpc", RPC_PORT),
         serf_port=ports.get("serf", SERF_PORT),
         advertise_http=_advertised(raw, "http", http[0], ports.get("http", HTTP_PORT)),
-        advertise_rpc=_advertised(raw, "rpc", addresses.get("rpc") or bind, ports.get("rpc", RPC_PORT)),
-        advertise_serf=_advertised(raw, "serf", addresses.get("serf") or bind, ports.get("serf", SERF_PORT)),
+        advertise_rpc=_advertised(raw, "rpc", rpc, ports.get("rpc", RPC_PORT)),
+        advertise_serf=_advertised(raw, "serf", serf, ports.get("serf", SERF_PORT)),
         leave_on_interrupt=bool(raw.get("leave_on_interrupt")),
         leave_on_terminate=bool(raw.get("leave_on_terminate")),
         response_headers=raw.get("http_api_response_headers", {}),
@@ -175,7 +179,7 @@ def make_config(
         plugin_ports=(client.get("client_min_port", PLUGIN_PORTS[0]), client.get("client_max_port", PLUGIN_PORTS[1])),
         client=client,
         server=server,
-        cluster=cluster_settings(raw, is_dev=is_dev),
+        cluster=cluster,
         raw=raw,
         files=sources.names,
     )
@@ -318,11 +322,30 @@ def _clash_problems(config: AgentConfig, ports: Mapping[str, int]) -> list[str]:
     return found
 
 
+def _lets_any_host_act(raw: Mapping[str, Any]) -> bool:
+    """Whether any host that reaches the server port of an agent with access control can act as a server or a node."""
+    acl, tls = raw.get("acl", {}), raw.get("tls", {})
+    has_tls = tls.get("rpc") and not tls.get("rpc_upgrade_mode")
+    return bool(acl.get("enabled")) and not has_tls and not acl.get("allow_rpc_without_tls")
+
+
+def _hides_rpc(raw: Mapping[str, Any], cluster: ClusterSettings) -> bool:
+    """Whether a server listens for agents on loopback only.
+
+    Nomad starts a server with access control and no TLS on all addresses. A server that stands alone starts here as
+    well, since nothing in its configuration asks for other hosts; one that names an address or other servers is refused
+    (`_plain_text_problems`), since it could not do what its configuration says.
+    """
+    if not raw.get("server", {}).get("enabled") or not _lets_any_host_act(raw):
+        return False
+    named = ({"rpc", "serf"} & {*raw.get("addresses", {}), *raw.get("advertise", {})}) or "bind_addr" in raw
+    return not named and cluster.expect == 1 and not (cluster.start_join or cluster.retry_join)
+
+
 def _plain_text_problems(config: AgentConfig) -> list[str]:
     """The problem of access control without TLS: any host may then speak to the server port as a server or a node."""
     tls = config.raw.get("tls", {})
-    has_tls = tls.get("rpc") and not tls.get("rpc_upgrade_mode")
-    if not config.has_acl or has_tls or config.allows_rpc_without_tls:
+    if not _lets_any_host_act(config.raw):
         return []
     ports = (("RPC", config.rpc_address, config.rpc_port), ("Serf", config.serf_address, config.serf_port))
     open_ports = [f"{name} {bracketed(host)}:{port}" for name, host, port in ports if not is_loopback(host)]

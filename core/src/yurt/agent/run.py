@@ -268,6 +268,7 @@ class _Agent:
             config, version=__version__, data_dir=str(self.data.root), node_id=parts.node_id
         )
         lines += banner.exposure_lines(config, tls_settings(config))
+        lines += banner.hidden_lines(config)
         if config.is_client:
             lines += banner.driver_lines(parts.driver_lines())
             lines += banner.device_lines(parts.device_lines())

@@ -25,6 +25,7 @@ DISABLED: Final = "OIDC Discovery endpoint disabled"
 
 async def keys(call: Call) -> web.Response:
     """GET /.well-known/jwks.json: every key of the cluster, including those not used for signing now."""
+    await call.operations.root_keys.make_first()
     view, index = await changed_view(call, [RootKeyRows.watched()], lambda view: view.of(RootKeyRows).index)
     document = await call.operations.root_keys.jwks()
     response = read_answer(call, document, index)

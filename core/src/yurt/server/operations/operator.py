@@ -80,6 +80,13 @@ class RootKeyOperations:
         """How this server keeps each of these keys; may block."""
         return wrappings_of(self._root_keys.keyring, key_ids)
 
+    async def make_first(self) -> None:
+        """Make the first key of a server without data on disk, which makes none at its start.
+
+        Clients of Nomad wait for a key before they use an agent.
+        """
+        await self._root_keys.make_first()
+
     async def jwks(self) -> dict[str, Any]:
         """The public keys of all root keys, as a JSON Web Key Set."""
         return await self._root_keys.jwks()
