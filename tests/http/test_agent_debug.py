@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
 
@@ -55,16 +56,54 @@ async def test_a_profile_is_sampled_and_the_command_line_shown(debug_api: Api) -
     assert (await debug_api.get("/v1/agent/pprof/cmdline")).status == 200
 
 
+@pytest.mark.parametrize("name", ["heap", "allocs"])
+async def test_the_objects_of_each_type_are_counted_with_their_bytes(debug_api: Api, name: str) -> None:
+    kept = [Counted() for _ in range(1_000)]
+    answer = await debug_api.get(f"/v1/agent/pprof/{name}")
+    size, count, kind = next(line for line in answer.text.splitlines() if line.endswith(".Counted")).split()
+    assert (int(count), int(size) >= 16 * len(kept), kind) == (len(kept), True, f"{__name__}.Counted")
+    assert answer.text.startswith("objects: total ")
+
+
+class Counted:
+    """An object to be counted."""
+
+
+async def test_a_trace_has_a_line_for_each_change_of_what_a_thread_does(debug_api: Api) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.wait()
+        go_on.wait()
+
+    thread = threading.Thread(target=work, name="traced")
+    thread.start()
+    asyncio.get_running_loop().call_later(0.5, began.set)
+    lines = [line.split(" ", 2) for line in (await debug_api.get("/v1/agent/pprof/trace?seconds=1")).text.splitlines()]
+    began.set()
+    go_on.set()
+    thread.join()
+    first, *_, last = [(int(at), stack) for at, name, stack in lines if name == "traced"]
+    assert first[0] < 400 <= last[0] < 2_000 and first[1] != last[1]
+
+
+async def test_waiting_tasks_and_threads_have_profiles_of_their_own(debug_api: Api) -> None:
+    blocked = (await debug_api.get("/v1/agent/pprof/block")).text
+    threads = (await debug_api.get("/v1/agent/pprof/threadcreate")).text
+    assert " task\n" in blocked and " thread\n" not in blocked
+    assert 'thread "MainThread":\n' in threads and "task \"" not in threads
+
+
 @pytest.mark.parametrize(("path", "status", "text"), [
     ("pprof/goroutine", 400, "use debug=1"), ("pprof/profile?seconds=61", 400, "from 1 to 60"),
-    ("pprof/profile?seconds=-1", 400, "from 1 to 60"), ("pprof/heap", 404, '"heap" is a profile of Go programs'),
+    ("pprof/profile?seconds=-1", 400, "from 1 to 60"), ("pprof/mutex", 404, '"mutex" is a profile of Go programs'),
     ("pprof/odd", 404, "Unknown profile: odd"), ("pprof/", 404, "Invalid method"), ("pprof/a/b", 404, "Invalid method"),
     ("monitor/export", 400, "either on_disk or service_name"), ("monitor/export?on_disk=true", 400, "no log file"),
     ("monitor/export?on_disk=true&service_name=yurt", 400, "cannot be used together"),
     ("monitor/export?service_name=sshd", 400, "must begin with yurt or nomad"),
     ("monitor/export?service_name=yurt;id", 400, "must begin with yurt or nomad"),
     ("monitor/export?service_name=yurt&logs_since=soon", 400, "must be a duration"),
-    ("host?server_id=nobody", 404, 'Unknown server "nobody"'), ("host?node_id=x", 404, 'Unknown node "x"'),
+    ("host?server_id=nobody", 500, "unknown Nomad server nobody"), ("host?node_id=x", 404, 'Unknown node "x"'),
 ])  # fmt: skip
 async def test_what_cannot_be_told_is_refused(debug_api: Api, path: str, status: int, text: str) -> None:
     answer = await debug_api.get(f"/v1/agent/{path}")

@@ -254,9 +254,9 @@ async def test_the_number_of_workers_and_what_they_schedule_change_while_they_wo
 
     await api.wait_until("/v1/job/service/evaluations", done)
     wrong = await api.put(path, {"num_schedulers": -1, "enabled_schedulers": ["servce"]})
-    assert wrong.status == 400
-    assert wrong.text == (
-        'Invalid request: "servce" is not a scheduler: use service, batch, system, sysbatch, _core; '
+    assert (wrong.status, wrong.text) == (400, "Invalid request")
+    assert wrong.headers["X-Yurt-Problem"] == (
+        '"servce" is not a scheduler: use service, batch, system, sysbatch, _core; '
         "num_schedulers must be from 0 to 64, not -1"
     )
 

@@ -151,6 +151,31 @@ async def test_an_id_that_is_no_uuid_is_500(api: Api, path: str, kind: str) -> N
     assert (answer.status, answer.text) == (500, f"{kind} lookup failed: index error: UUID must be 36 characters")
 
 
+async def test_a_read_without_an_id_goes_to_the_path_without_the_empty_segment(api: Api) -> None:
+    async with api.client.get("/v1//jobs?prefix=a//b", allow_redirects=False) as answer:
+        assert (answer.status, answer.headers["Location"]) == (301, "/v1/jobs?prefix=a//b")
+    assert (await api.get("/v1/jobs?prefix=a//b")).status == 200
+
+
+async def test_a_write_without_an_id_changes_nothing_else(api: Api) -> None:
+    await api.register("scale")
+    before = (await api.get("/v1/job/scale")).json
+    answer = await api.put("/v1/job//scale", {"Count": 1, "Target": {"Group": "main"}})
+    assert answer.status == 404 and "/v1/job/scale meant, or is an id missing" in answer.text
+    assert (await api.get("/v1/job/scale")).json == before
+
+
+async def test_an_id_may_begin_with_a_slash_that_is_encoded(api: Api) -> None:
+    await api.register("/a//b")
+    assert (await api.get("/v1/job/%2Fa%2F%2Fb")).json["ID"] == "/a//b"
+
+
+async def test_a_node_that_does_not_exist_has_no_allocations(api: Api) -> None:
+    for node in ("nope", "fb0f8fc6-1c25-4e3b-ae4b-c1b3c1f1c4e3"):
+        answer = await api.get(f"/v1/node/{node}/allocations")
+        assert (answer.status, answer.text) == (200, "[]")
+
+
 @pytest.mark.parametrize(
     ("path", "text"),
     [

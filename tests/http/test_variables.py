@@ -73,7 +73,9 @@ async def test_a_lock_is_acquired_renewed_and_released(api: Api) -> None:
     assert (await api.put(f"{PATH}?lock-renew", lock)).json["Lock"]["ID"] == held["Lock"]["ID"]
     assert (await api.put(f"{PATH}?lock-renew", {"Lock": {"ID": "x"}})).status == 409
     assert (await api.put(PATH, {"Items": {"a": "c"}, **lock})).status == 200
-    assert "Lock" not in (await api.put(f"{PATH}?lock-release", lock)).json
+    released = (await api.put(f"{PATH}?lock-release", lock)).json
+    assert not {"Lock", "Items"} & released.keys() and released["Path"] == "nomad/jobs/web"
+    assert (await api.get(PATH)).json["Items"] == {"a": "c"}
     assert (await put(api)).status == 200
 
 

@@ -11,7 +11,7 @@ from yurt.fsm.snapshot import encode
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.sdk.value import replace, seconds
 from yurt.server.keys.keyring import Keyring
-from yurt.server.resources.variables import VariableConflict, checked_lock
+from yurt.server.resources.variables import VariableConflict, checked_lock, metadata_of
 from yurt.storage.checksummed_file import checked, unchecked
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import encode_command
@@ -89,7 +89,8 @@ async def test_a_lock_keeps_others_out_until_it_is_released(bench: Any) -> None:
             await attempt
     assert (await variables.put("default", PATH, {"a": "3"}, lock_id=held.lock.id)).items == {"a": "3"}
     released = await variables.release("default", PATH, held.lock.id)
-    assert released.lock is None and released.items == {"a": "3"}
+    assert released == metadata_of(bench.server.replica.state.variables["default", PATH])
+    assert released.lock is None and (await variables.put("default", PATH, {"b": "5"})).items == {"b": "5"}
     await put(bench, a="4")
 
 

@@ -130,6 +130,26 @@ async def test_a_server_that_leaves_and_one_that_is_forced_out_have_left() -> No
             a.membership.force_leave("c.global", forget=False)
 
 
+@pytest.mark.parametrize("forget", [False, True])
+async def test_a_server_that_is_forced_out_while_it_is_alive_contradicts(forget: bool) -> None:
+    async with nodes(member("a", etcd_addr=""), member("b", etcd_addr="")) as (a, b):
+        await b.exchange.join(a.address)
+        await a.wait(b=ALIVE)
+        before = next(each.incarnation for each in a.membership.members() if each.name == "b.global")
+        a.membership.force_leave("b.global", forget=forget)
+        assert a.statuses().get("b.global") == (None if forget else LEFT)
+        await a.wait(b=ALIVE)
+        assert next(each.incarnation for each in a.membership.members() if each.name == "b.global") > before
+
+
+@pytest.mark.parametrize("other", [member("b"), member("b", region="eu", etcd_addr="")])
+async def test_a_server_that_could_not_contradict_in_time_is_not_forced_out_while_it_is_alive(other: Member) -> None:
+    membership = Membership(member("a", etcd_addr=""), env=RealEnv())
+    membership.merge_update(MembershipUpdate(sender=other.name, members=(other,)))
+    with pytest.raises(Conflict, match="is alive; stop its agent"):
+        membership.force_leave(other.name, forget=False)
+
+
 async def test_another_server_of_the_same_name_is_refused_and_oneself_is_not() -> None:
     async with nodes(member("a"), member("a"), member("b")) as (a, twin, b):
         with pytest.raises(Unavailable, match=r'there is a server "a\.global" already'):

@@ -16,6 +16,7 @@ from yurt.structs.alloc import (
     AllocatedTaskResources,
     Allocation,
     AllocDeploymentStatus,
+    AllocNetworkStatus,
     IdleState,
     RescheduleTracker,
     TaskState,
@@ -26,6 +27,8 @@ from yurt.structs.node import DriverInfo, Node
 from yurt.structs.resources import Resources
 from yurt.structs.summary import JobSummary
 
+NO_NETWORK: Final = AllocNetworkStatus()
+"""The network status of an allocation without a network of its own."""
 _ALLOC_KEYS = (
     "ClientDescription", "ClientStatus", "CreateIndex", "CreateTime", "DesiredDescription", "DesiredStatus", "EvalID",
     "FollowupEvalID", "ID", "JobID", "ModifyIndex", "ModifyTime", "Name", "Namespace", "NextAllocation", "NodeID",
@@ -185,6 +188,9 @@ def allocation_wire(alloc: Allocation) -> dict[str, Any]:
             event["DisplayMessage"] = event["DisplayMessage"] or event["Message"]
     resources = alloc.allocated_resources
     wire["AllocatedResources"]["TaskLifecycles"] = _lifecycles(alloc)
+    if alloc.network_status is None and alloc.task_states:
+        # Nomad's clients report one for an allocation in the network of its host as well, and readers use it unasked.
+        wire["NetworkStatus"] = to_wire(NO_NETWORK)
     shared, tasks = resources.shared, {name: _task_resources(task) for name, task in resources.tasks.items()}
     wire["SharedResources"] = to_wire(Resources(cpu=0, memory_mb=0, disk_mb=shared.disk_mb, networks=shared.networks))
     wire["TaskResources"] = {name: to_wire(task) for name, task in tasks.items()}

@@ -233,8 +233,8 @@ def kinds_index(view: View, kinds: Iterable[type[Rows[Any, Any]]]) -> int:
 
 
 def list_index(view: View, kinds: Sequence[type[Rows[Any, Any]]]) -> int:
-    """The index of a list of the first kind, which the others complete; 0 while it never had a row."""
-    return kinds_index(view, kinds) if view.of(kinds[0]).index else 0
+    """The index of a list of the first kind, which the others complete; its least one while it never had a row."""
+    return kinds_index(view, kinds) if view.of(kinds[0]).index else kinds[0].index_min
 
 
 async def one_row(

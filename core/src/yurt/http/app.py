@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -183,6 +184,8 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
     try:
         if is_task_api(request) and (refused := await _refused_task(request)) is not None:
             return refused
+        if "//" in request.raw_path and (cleaned := _cleaned_path(request)):
+            return _moved(request, cleaned)
         return await _where_it_belongs(request, handler)
     except YurtError as error:
         headers = headers_of(error) | ({NOT_LEADING: "true"} if isinstance(error, NotLed) else {})
@@ -206,6 +209,23 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
         shown = public_error(error) or YurtError(INTERNAL, reason=Reason.INTERNAL)
         answer = web.Response(status=shown.status, text=str(shown), headers=headers_of(shown))
         return _broken_off(request, error) or answer
+
+
+def _cleaned_path(request: web.Request) -> str:
+    """The path with its query and without empty segments; "" where there are none."""
+    path, mark, query = request.raw_path.partition("?")
+    cleaned = re.sub("//+", "/", path)
+    return "" if cleaned == path or "://" in path else f"{cleaned}{mark}{query}"
+
+
+def _moved(request: web.Request, path: str) -> web.Response:
+    """Send a read to the path without empty segments, as Nomad does with every request.
+
+    A write that is sent on becomes a read for most clients, and the path without its empty id may name another object.
+    """
+    if request.method in ("GET", "HEAD"):
+        return web.Response(status=301, headers={"Location": path})
+    return web.Response(status=404, text=f"The path has an empty segment; is {path} meant, or is an id missing?")
 
 
 async def _refused_task(request: web.Request) -> web.Response | None:

@@ -3,13 +3,14 @@
 The machine and the stacks are shown only where the operator allows it (`enable_debug`), and without secrets: only
 variables of the environment that cannot hold one keep their values, and flags that are named for one lose theirs.
 Everything is bounded. The profiles have the names and routes of Go's `pprof`, but hold text: in place of goroutines
-they show Python's threads and asyncio's tasks.
+they show Python's threads and asyncio's tasks, and in place of the heap the objects by type.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import platform
@@ -34,8 +35,11 @@ SECONDS_MAX: Final = 60
 SAMPLE_S: Final = 0.01
 DEPTH_MAX: Final = 64
 TASKS_MAX: Final = 20_000
-OF_GO: Final = ("allocs", "block", "heap", "mutex", "symbol", "threadcreate", "trace")
+OF_GO: Final = ("mutex", "symbol")
 """Profiles of Go programs that do not exist for a Python program."""
+PROFILES: Final = ("allocs", "block", "cmdline", "goroutine", "heap", "profile", "threadcreate", "trace")
+TYPES_MAX: Final = 1_000
+TRACE_LINES_MAX: Final = 20_000
 SERVICE: Final = re.compile(r"(nomad|yurt)[A-Za-z0-9@_.:-]{0,120}")
 """Names of the services whose journal is shown: those that may be agents."""
 JOURNALS_MAX: Final = 8
@@ -138,22 +142,58 @@ async def _profile(options: Mapping[str, str]) -> bytes:
             if debug not in ("1", "2"):
                 raise Invalid("threads and tasks are shown as text; use debug=1 (equal stacks counted) or debug=2")
             return stacks_text(asyncio.all_tasks(), is_counted=debug == "1").encode()
-        case "profile":
+        case "profile" | "trace":
             seconds = options.get("seconds", "1")
             if not seconds.isdigit() or not 1 <= int(seconds) <= SECONDS_MAX:
                 raise Invalid(f"seconds must be a whole number from 1 to {SECONDS_MAX}")
-            return (await asyncio.to_thread(sampled_text, float(seconds))).encode()
+            text_of = sampled_text if name == "profile" else trace_text
+            return (await asyncio.to_thread(text_of, float(seconds))).encode()
+        case "heap" | "allocs":
+            return (await asyncio.to_thread(objects_text)).encode()
+        case "block":
+            return stacks_text(asyncio.all_tasks(), is_counted=True, has_threads=False).encode()
+        case "threadcreate":
+            return stacks_text(set(), is_counted=False).encode()
     if name in OF_GO:
-        raise NotFound(f'"{name}" is a profile of Go programs; this agent has cmdline, goroutine and profile')
+        raise NotFound(f'"{name}" is a profile of Go programs; this agent has {", ".join(PROFILES)}')
     raise NotFound(f"Unknown profile: {name[:64]}")
 
 
-def stacks_text(tasks: set[asyncio.Task[Any]], *, is_counted: bool) -> str:
+def objects_text() -> str:
+    """The objects that Python's collector tracks, by type: bytes without what they refer to, number, type. Blocking."""
+    with _one_at_a_time():
+        sizes, counts = Counter[str](), Counter[str]()
+        for each in gc.get_objects():
+            kind = type(each)
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            counts[name] += 1
+            sizes[name] += object.__sizeof__(each)
+    total = f"objects: total {counts.total()} bytes {sizes.total()} resident {psutil.Process().memory_info().rss}\n"
+    return total + "".join(f"{size} {counts[name]} {name}\n" for name, size in sizes.most_common(TYPES_MAX))
+
+
+def trace_text(seconds: float) -> str:
+    """What each thread does and since when, as `milliseconds thread outer;inner` lines, one per change. Blocking."""
+    lines: list[str] = []
+    with _one_at_a_time():
+        began, last = time.monotonic(), dict[int, str]()
+        while (at_s := time.monotonic() - began) < seconds and len(lines) < TRACE_LINES_MAX:
+            names = {each.ident: each.name for each in threading.enumerate()}
+            for ident, frame in sys._current_frames().items():
+                stack = ";".join(reversed(_frames(frame)))
+                if ident != threading.get_ident() and last.get(ident) != stack:
+                    last[ident] = stack
+                    lines.append(f"{at_s * 1000:.0f} {names.get(ident, ident)} {stack}\n")
+            time.sleep(SAMPLE_S)
+    return "".join(lines)
+
+
+def stacks_text(tasks: set[asyncio.Task[Any]], *, is_counted: bool, has_threads: bool = True) -> str:
     """The stacks of all threads and tasks: equal stacks once with their number, or each with its name."""
     names = {each.ident: each.name for each in threading.enumerate()}
     found = [
         (f'thread "{names.get(ident, ident)}"', _frames(frame))
-        for ident, frame in sorted(sys._current_frames().items())
+        for ident, frame in sorted(sys._current_frames().items() if has_threads else ())
     ]
     found += [(f'task "{each.get_name()}"', _awaited(each.get_coro())) for each in list(tasks)[:TASKS_MAX]]
     if not is_counted:
@@ -193,17 +233,24 @@ def _awaited(waiting: Any) -> tuple[str, ...]:
 
 def sampled_text(seconds: float) -> str:
     """Samples of the threads' stacks, one each 10 ms, as `outer;inner count` lines for flame graphs. Blocking."""
-    if not _sampling.acquire(blocking=False):
-        raise Unavailable("a profile is being taken already; try again when it is done")
-    try:
+    with _one_at_a_time():
         own, end_s, counts = threading.get_ident(), time.monotonic() + seconds, Counter[str]()
         while time.monotonic() < end_s:
             others = [frame for ident, frame in sys._current_frames().items() if ident != own]
             counts.update(";".join(reversed(_frames(frame))) for frame in others)
             time.sleep(SAMPLE_S)
+    return "".join(f"{stack} {count}\n" for stack, count in counts.most_common())
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Raises Unavailable while another profile is taken."""
+    if not _sampling.acquire(blocking=False):
+        raise Unavailable("a profile is being taken already; try again when it is done")
+    try:
+        yield
     finally:
         _sampling.release()
-    return "".join(f"{stack} {count}\n" for stack, count in counts.most_common())
 
 
 async def _journal(options: Mapping[str, str]) -> AsyncGenerator[bytes]:

@@ -44,13 +44,14 @@ class LogPeers:
         return LogPeer(id=peer_id, name=shown_name, address=address)
 
     async def remove(self, requested: str) -> None:
-        """Remove a server from those that store the log."""
+        """Remove a server from those that store the log; raises NotFound, or Invalid where that is impossible."""
+        peer = find_peer(await self.all(), requested)
         if self._admin is None:
             raise Invalid(
                 "the servers have no etcd members of their own: a single server keeps its log in a file, "
                 "and an etcd that stands by itself is changed with etcdctl"
             )
-        await put_out(self._admin, find_peer(await self.all(), requested).id, self._env)
+        await put_out(self._admin, peer.id, self._env)
 
     async def transfer(self, requested: str) -> tuple[LogPeer, LogPeer]:
         """Transfer leadership to another server; call it on the leader."""

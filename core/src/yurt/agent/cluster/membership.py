@@ -100,12 +100,18 @@ class Membership:
         pulse.set()
 
     def force_leave(self, name: str, *, forget: bool) -> None:
-        """Mark a server as left; raises NotFound, or Conflict for one that is alive."""
-        by_name = {each.name: each for each in self.members()}
-        if name not in by_name:
+        """Mark a server as left; raises NotFound, or Conflict for one that is alive and could not contradict in time.
+
+        One that is alive contradicts with its next message (`Records`), as in Nomad: an agent that ended a moment ago
+        counts as alive until then. Not so a server with a member of the etcd cluster, which would be removed at once,
+        nor one of another region, which does not hear what is said of it here.
+        """
+        found = next((each for each in self.members() if each.name == name), None)
+        if found is None:
             raise NotFound(f'no server "{name}" is known; `yurt server members` lists them')
-        if by_name[name].status not in (FAILED, LEFT):
-            raise Conflict(f"server {name} is {by_name[name].status}; stop its agent before you force it to leave")
+        is_bound = name == self.own.name or found.etcd_addr or found.region != self.own.region
+        if is_bound and found.status not in (FAILED, LEFT):
+            raise Conflict(f"server {name} is {found.status}; stop its agent before you force it to leave")
         self._take(self._records.forced_out(name, self._env.monotonic(), forget=forget))
 
     def mark_left(self) -> None:

@@ -261,7 +261,10 @@ async def read_schedulers(call: Call) -> web.Response:
 
 
 async def change_schedulers(call: Call) -> web.Response:
-    """PUT /v1/agent/schedulers/config: applies until this agent ends, as in Nomad; it is not stored."""
+    """PUT /v1/agent/schedulers/config: applies until this agent ends, as in Nomad; it is not stored.
+
+    Clients of Nomad compare the text of a refusal, which names no reason; a header does.
+    """
     _need_scheduling(call)
     body = await call.body(SchedulersBody)
     count, enabled = call.operations.system.workers
@@ -271,7 +274,7 @@ async def change_schedulers(call: Call) -> web.Response:
             enabled if body.enabled_schedulers is None else body.enabled_schedulers,
         )
     except Invalid as error:
-        raise Refused(400, f"Invalid request: {error}") from None
+        return web.Response(status=400, text="Invalid request", headers={"X-Yurt-Problem": str(error)})
     return _scheduler_config(call)
 
 

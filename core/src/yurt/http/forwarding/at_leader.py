@@ -134,7 +134,7 @@ class LeaderForwarding:
     def other(self, request: web.Request, requested: str) -> str:
         """The server that a `server_id` names: by its name, with the region or without, or `leader`.
 
-        "" for this one; raises Refused (404) for one that is not known.
+        "" for this one; raises Refused (500) for one that is not known.
         """
         own = self._server.config.name
         if not requested or is_from_server(request):
@@ -147,7 +147,7 @@ class LeaderForwarding:
             known = (own, *self._server.leader.peers.names)
             name = next((each for each in known if requested in (each, each.rpartition(".")[0])), "")
             if not name:
-                raise Refused(404, f'Unknown server "{requested[:128]}"; `yurt server members` lists them')
+                raise Refused(500, f"unknown Nomad server {requested[:128]}")
         return "" if name == own else name
 
     async def pass_on(self, request: web.Request, name: str) -> web.StreamResponse:

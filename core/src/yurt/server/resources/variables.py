@@ -187,12 +187,12 @@ class Variables:
             raise self._conflict(state, key, "variable does not hold this lock")
         return replace(metadata_of(stored), lock=_lock_view(stored.lock, is_holder=True))
 
-    async def release(self, namespace: str, path: str, lock_id: str) -> Variable:
-        """Release a lock; raises NotFound or VariableConflict."""
+    async def release(self, namespace: str, path: str, lock_id: str) -> VariableMetadata:
+        """Release a lock; raises NotFound or VariableConflict. As in Nomad the result has no items."""
         check_path(path)
         command = ReleaseVariableLock(namespace=namespace, path=path, lock_id=lock_id, now=self._replica.env.now())
         key = (namespace, path)
-        return self._written(await self._committed(key, command), key, lock_id="")
+        return metadata_of((await self._committed(key, command)).state.variables[key])
 
     async def _sealed(self, namespace: str, path: str, items: Mapping[str, str]) -> EncryptedVariable:
         key = await self._root_keys.active()

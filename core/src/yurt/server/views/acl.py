@@ -53,6 +53,7 @@ class RoleRows(Rows[str, ACLRole]):
 
     __slots__ = ("_own",)
     name = "acl_roles"
+    index_min = 1
 
     def __init__(self, state: Snapshot, access: Access) -> None:
         super().__init__(state, _for_own(access))
@@ -77,6 +78,7 @@ class PolicyRows(Rows[str, ACLPolicy]):
 
     __slots__ = ("_own",)
     name = "acl_policies"
+    index_min = 1
 
     def __init__(self, state: Snapshot, access: Access) -> None:
         super().__init__(state, _for_own(access))
@@ -96,6 +98,7 @@ class AuthMethodRows(Rows[str, ACLAuthMethod]):
 
     __slots__ = ()
     name = "acl_auth_methods"
+    index_min = 1
 
     @staticmethod
     def shown(row: ACLAuthMethod) -> ACLAuthMethod:
@@ -108,6 +111,7 @@ class BindingRuleRows(Rows[str, ACLBindingRule]):
 
     __slots__ = ()
     name = "acl_binding_rules"
+    index_min = 1
 
     def __init__(self, state: Snapshot, access: Access) -> None:
         super().__init__(state, access.narrowed(needs.MANAGEMENT))

@@ -72,6 +72,8 @@ class Rows(Generic[K, R]):
 
     name: ClassVar[str]
     """The table's name."""
+    index_min: ClassVar[int] = 0
+    """The index of a list of them while the table never had a row."""
 
     def __init__(self, state: Snapshot, access: Access) -> None:
         self._state = state
