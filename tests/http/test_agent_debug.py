@@ -54,6 +54,8 @@ async def test_a_profile_is_sampled_and_the_command_line_shown(debug_api: Api) -
     stack, _, count = profile.text.splitlines()[0].rpartition(" ")
     assert ";" in stack and int(count) > 0
     assert (await debug_api.get("/v1/agent/pprof/cmdline")).status == 200
+    at_once = await debug_api.get("/v1/agent/pprof/profile?seconds=0")  # what Go's client sends unasked
+    assert all(line.endswith(" 1") for line in at_once.text.splitlines()) and at_once.text
 
 
 @pytest.mark.parametrize("name", ["heap", "allocs"])
@@ -95,8 +97,8 @@ async def test_waiting_tasks_and_threads_have_profiles_of_their_own(debug_api: A
 
 
 @pytest.mark.parametrize(("path", "status", "text"), [
-    ("pprof/goroutine", 400, "use debug=1"), ("pprof/profile?seconds=61", 400, "from 1 to 60"),
-    ("pprof/profile?seconds=-1", 400, "from 1 to 60"), ("pprof/mutex", 404, '"mutex" is a profile of Go programs'),
+    ("pprof/goroutine", 400, "use debug=1"), ("pprof/profile?seconds=61", 400, "from 0 to 60"),
+    ("pprof/profile?seconds=-1", 400, "from 0 to 60"), ("pprof/mutex", 404, '"mutex" is a profile of Go programs'),
     ("pprof/odd", 404, "Unknown profile: odd"), ("pprof/", 404, "Invalid method"), ("pprof/a/b", 404, "Invalid method"),
     ("monitor/export", 400, "either on_disk or service_name"), ("monitor/export?on_disk=true", 400, "no log file"),
     ("monitor/export?on_disk=true&service_name=yurt", 400, "cannot be used together"),

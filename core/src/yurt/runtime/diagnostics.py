@@ -144,8 +144,8 @@ async def _profile(options: Mapping[str, str]) -> bytes:
             return stacks_text(asyncio.all_tasks(), is_counted=debug == "1").encode()
         case "profile" | "trace":
             seconds = options.get("seconds", "1")
-            if not seconds.isdigit() or not 1 <= int(seconds) <= SECONDS_MAX:
-                raise Invalid(f"seconds must be a whole number from 1 to {SECONDS_MAX}")
+            if not seconds.isdigit() or not 0 <= int(seconds) <= SECONDS_MAX:
+                raise Invalid(f"seconds must be a whole number from 0 to {SECONDS_MAX}")
             text_of = sampled_text if name == "profile" else trace_text
             return (await asyncio.to_thread(text_of, float(seconds))).encode()
         case "heap" | "allocs":
@@ -174,17 +174,16 @@ def objects_text() -> str:
 
 def trace_text(seconds: float) -> str:
     """What each thread does and since when, as `milliseconds thread outer;inner` lines, one per change. Blocking."""
-    lines: list[str] = []
+    lines, last, own = list[str](), dict[int, str](), threading.get_ident()
     with _one_at_a_time():
-        began, last = time.monotonic(), dict[int, str]()
-        while (at_s := time.monotonic() - began) < seconds and len(lines) < TRACE_LINES_MAX:
+        for at_s in _moments(seconds):
             names = {each.ident: each.name for each in threading.enumerate()}
-            for ident, frame in sys._current_frames().items():
-                stack = ";".join(reversed(_frames(frame)))
-                if ident != threading.get_ident() and last.get(ident) != stack:
-                    last[ident] = stack
-                    lines.append(f"{at_s * 1000:.0f} {names.get(ident, ident)} {stack}\n")
-            time.sleep(SAMPLE_S)
+            stacks = {ident: ";".join(reversed(_frames(frame))) for ident, frame in sys._current_frames().items()}
+            changed = [ident for ident, stack in stacks.items() if ident != own and last.get(ident) != stack]
+            lines += [f"{at_s * 1000:.0f} {names.get(ident, ident)} {stacks[ident]}\n" for ident in changed]
+            last = stacks
+            if len(lines) > TRACE_LINES_MAX:
+                break
     return "".join(lines)
 
 
@@ -234,12 +233,22 @@ def _awaited(waiting: Any) -> tuple[str, ...]:
 def sampled_text(seconds: float) -> str:
     """Samples of the threads' stacks, one each 10 ms, as `outer;inner count` lines for flame graphs. Blocking."""
     with _one_at_a_time():
-        own, end_s, counts = threading.get_ident(), time.monotonic() + seconds, Counter[str]()
-        while time.monotonic() < end_s:
+        own, counts = threading.get_ident(), Counter[str]()
+        for _ in _moments(seconds):
             others = [frame for ident, frame in sys._current_frames().items() if ident != own]
             counts.update(";".join(reversed(_frames(frame))) for frame in others)
-            time.sleep(SAMPLE_S)
     return "".join(f"{stack} {count}\n" for stack, count in counts.most_common())
+
+
+def _moments(seconds: float) -> Iterator[float]:
+    """The times of samples, in seconds since the first one; at least that one. Blocking."""
+    began, at_s = time.monotonic(), 0.0
+    while True:
+        yield at_s
+        time.sleep(SAMPLE_S)
+        at_s = time.monotonic() - began
+        if at_s >= seconds:
+            return
 
 
 @contextlib.contextmanager

@@ -228,14 +228,15 @@ class ServerCluster:
         return await self._joiner.join(tuple(with_port(address, SERF_PORT) for address in addresses))
 
     async def force_leave(self, name: str, *, forget: bool) -> None:
-        """Force a failed server into the state "left"; raises NotFound, Conflict or Unavailable."""
+        """Force a server out (`Membership.force_leave`); raises NotFound, Conflict or Unavailable."""
         names = {each.name for each in self.members()}
         full = name if name in names else f"{name}.{self._config.region}"
+        is_gone = all(each.status in (FAILED, LEFT) for each in self.members() if each.name == full)
         if full in self._memory.unheard:
             self._memory.drop(full)
         else:
             self._membership.force_leave(full, forget=forget)
-        if self._admin is not None and full.endswith(f".{self._config.region}"):
+        if self._admin is not None and is_gone and full.endswith(f".{self._config.region}"):
             voters = [voter for voter in await self._admin.voters() if voter.name == full]
             for voter in voters:
                 await put_out(self._admin, voter.id, self._env)

@@ -100,19 +100,25 @@ class Membership:
         pulse.set()
 
     def force_leave(self, name: str, *, forget: bool) -> None:
-        """Mark a server as left; raises NotFound, or Conflict for one that is alive and could not contradict in time.
+        """Mark a server as left; raises NotFound, or Conflict for one of another region that is alive.
 
-        One that is alive contradicts with its next message (`Records`), as in Nomad: an agent that ended a moment ago
-        counts as alive until then. Not so a server with a member of the etcd cluster, which would be removed at once,
-        nor one of another region, which does not hear what is said of it here.
+        As in Nomad, one that is alive is leaving until it contradicts with its next message (`Records`), this server
+        itself at once; one that ended a moment ago still counts as alive, and has left when it stays silent. A server
+        of another region does not hear what is said of it here.
         """
+        if name == self.own.name:
+            return
         found = next((each for each in self.members() if each.name == name), None)
         if found is None:
             raise NotFound(f'no server "{name}" is known; `yurt server members` lists them')
-        is_bound = name == self.own.name or found.etcd_addr or found.region != self.own.region
-        if is_bound and found.status not in (FAILED, LEFT):
+        records = self._records.forced_out(name, self._env.monotonic(), forget=forget)
+        if found.status in (FAILED, LEFT):
+            self._take(records)
+        elif found.region != self.own.region:
             raise Conflict(f"server {name} is {found.status}; stop its agent before you force it to leave")
-        self._take(self._records.forced_out(name, self._env.monotonic(), forget=forget))
+        else:  # The others hear of it in their turn: an agent that runs on contradicts anyway.
+            self._records = records
+            self._look()
 
     def mark_left(self) -> None:
         """Mark this server as left from now on."""
