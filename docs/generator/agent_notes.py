@@ -328,8 +328,9 @@ acl.role_ttl              The same for roles.
 acl.replication_token     The Secret ID of a management token of the authoritative region, for servers of other regions.
 acl.allow_rpc_without_tls  Let a server with access control start although other hosts can reach its ports for agents
                           (RPC, Serf) without TLS. Anyone there can act as a server or a node: only for networks in
-                          which nobody else is. A server refuses to start otherwise, unless it listens on loopback only
-                          or has `tls { rpc = true }`.
+                          which nobody else is. Otherwise, without `tls { rpc = true }`, a server that stands alone and
+                          names no address (`bind_addr`, `addresses`, `advertise`) has these ports on loopback only,
+                          with a warning, and one that names other servers or addresses refuses to start.
 acl.token_min_expiration_ttl  The shortest lifetime of a token that expires.
 acl.token_max_expiration_ttl  The longest lifetime of a token that expires.
 server.acl_token_gc_threshold  How old an expired token must be before it is removed.

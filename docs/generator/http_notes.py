@@ -37,12 +37,12 @@ GET /v1/agent/servers | The server that the client knows; 501 on an agent withou
 PUT /v1/agent/servers | Sends the client to the servers at `address` (several may be given).
 GET /v1/agent/schedulers | The scheduler workers.
 GET /v1/agent/schedulers/config | How many there are, and for which types of job.
-PUT /v1/agent/schedulers/config | Changes both at once, until this agent ends; what the body leaves out stays.
+PUT /v1/agent/schedulers/config | Changes both, until this agent ends; omitted fields stay. `X-Yurt-Problem`: why not.
 PUT /v1/agent/reload | Reads the agent's configuration again, as SIGHUP does; 500 says what is wrong with it.
 GET /v1/agent/monitor | The agent's log as a stream, at any level.
 GET /v1/agent/monitor/export | What it logged, by systemd's journal (`service_name`) or its file (`on_disk`).
 GET /v1/agent/host | Its machine, without secrets; without access control it needs `enable_debug`.
-GET /v1/agent/pprof/:name | Text, likewise: `cmdline`, `goroutine` (`debug=1` or `2`), `profile` (`seconds`).
+GET /v1/agent/pprof/:name | Text: `allocs`, `block`, `cmdline`, `goroutine`, `heap`, `profile`, `threadcreate`, `trace`.
 GET /v1/allocations | All allocations.
 GET /v1/allocation/:id | An allocation, with its job.
 PUT /v1/allocation/:id/keep | Puts the end of an idle allocation off by `Duration` nanoseconds.

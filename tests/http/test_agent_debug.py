@@ -93,7 +93,7 @@ async def test_waiting_tasks_and_threads_have_profiles_of_their_own(debug_api: A
     blocked = (await debug_api.get("/v1/agent/pprof/block")).text
     threads = (await debug_api.get("/v1/agent/pprof/threadcreate")).text
     assert " task\n" in blocked and " thread\n" not in blocked
-    assert 'thread "MainThread":\n' in threads and "task \"" not in threads
+    assert 'thread "MainThread":\n' in threads and 'task "' not in threads
 
 
 @pytest.mark.parametrize(("path", "status", "text"), [

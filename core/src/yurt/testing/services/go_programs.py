@@ -39,3 +39,9 @@ def build_go(source: Path, folder: Path, *packages: str) -> None:
     """Build programs into a folder, each under the name of its package."""
     built = run_go(source, "build", *UNOPTIMISED, "-o", f"{folder}/", *packages)
     assert built.returncode == 0, built.stderr
+
+
+def build_go_tests(source: Path, program: Path) -> None:
+    """Build the tests of a package into one program."""
+    built = run_go(source, "test", "-c", *UNOPTIMISED, "-o", str(program), ".")
+    assert built.returncode == 0, built.stderr
