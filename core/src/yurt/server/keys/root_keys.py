@@ -135,12 +135,6 @@ class RootKeys:
         await asyncio.to_thread(self.keyring.remove, key_id)
         return applied.index
 
-    async def make_first(self) -> None:
-        """Make the first key of a server without data on disk; no effect with a key, or while it cannot make one."""
-        if not self._config.data_dir and not self._replica.state.root_keys:
-            with suppress(Unavailable):
-                await self.active()
-
     async def jwks(self) -> dict[str, Any]:
         """The public keys of all root keys; never creates the first key."""
         ids = [key.key_id for key in self.listed()]

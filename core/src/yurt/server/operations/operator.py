@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import IO, Any, Final
 
+from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import Value
 from yurt.server.clients.introduction import Introductions
 from yurt.server.keys.keyring import KeyWrapping, wrappings_of
@@ -81,11 +83,13 @@ class RootKeyOperations:
         return wrappings_of(self._root_keys.keyring, key_ids)
 
     async def make_first(self) -> None:
-        """Make the first key of a server without data on disk, which makes none at its start.
+        """Make the first key, unless there is one or this server cannot: clients of Nomad wait for it.
 
-        Clients of Nomad wait for a key before they use an agent.
+        A server without data on disk makes none at its start.
         """
-        await self._root_keys.make_first()
+        if not self._root_keys.listed():
+            with suppress(Unavailable):
+                await self._root_keys.active()
 
     async def jwks(self) -> dict[str, Any]:
         """The public keys of all root keys, as a JSON Web Key Set."""
