@@ -161,7 +161,7 @@ async def test_a_write_without_an_id_changes_nothing_else(api: Api) -> None:
     await api.register("scale")
     before = (await api.get("/v1/job/scale")).json
     answer = await api.put("/v1/job//scale", {"Count": 1, "Target": {"Group": "main"}})
-    assert answer.status == 404 and "/v1/job/scale meant, or is an id missing" in answer.text
+    assert answer.status == 400 and "/v1/job/scale meant, or is an id missing" in answer.text
     assert (await api.get("/v1/job/scale")).json == before
 
 

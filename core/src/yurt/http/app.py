@@ -225,7 +225,7 @@ def _moved(request: web.Request, path: str) -> web.Response:
     """
     if request.method in ("GET", "HEAD"):
         return web.Response(status=301, headers={"Location": path})
-    return web.Response(status=404, text=f"The path has an empty segment; is {path} meant, or is an id missing?")
+    return web.Response(status=400, text=f"The path has an empty segment; is {path} meant, or is an id missing?")
 
 
 async def _refused_task(request: web.Request) -> web.Response | None:
