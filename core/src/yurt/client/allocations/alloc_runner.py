@@ -128,7 +128,7 @@ class AllocRunner:
         try:
             await self._take_up(record)
             if is_rebuilt:
-                await self._rebuild()
+                await _rebuild_tasks(self)
         finally:
             self.recovered.set()
         self.hooked.is_predecessor_over = await _are_over(after, self.alloc.previous_allocation)
@@ -138,11 +138,6 @@ class AllocRunner:
         folder = alloc_dir.alloc_path(self.context.config.alloc_dir, self.id)
         await asyncio.to_thread(unmount_secrets, str(folder))
         self.end()
-
-    async def _rebuild(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for runner in self.tasks.values():
-                group.create_task(rebuild(runner, self.context.env))
 
     async def _take_up(self, record: AllocRecord | None) -> None:
         build = partial(asyncio.to_thread, alloc_dir.build_alloc_dir, self.context.config.alloc_dir, self.id)
@@ -330,6 +325,13 @@ def _note_shutdown_delay(runner: AllocRunner) -> None:
     for task in runner.tasks.values():
         if task.machine.phase != machine.DEAD:
             task.note(event)
+
+
+async def _rebuild_tasks(runner: AllocRunner) -> None:
+    """Find the runs of an allocation whose record is lost."""
+    async with asyncio.TaskGroup() as group:
+        for task in runner.tasks.values():
+            group.create_task(rebuild(task, runner.context.env))
 
 
 async def _make_ready(runner: AllocRunner, hooks: AllocHookCalls) -> None:
