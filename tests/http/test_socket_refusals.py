@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import json
+import socket
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,10 +16,12 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType
 from aiohttp.test_utils import TestClient, TestServer
+from yurt.cli.api.websocket import switch
 from yurt.client.client import Client
 from yurt.http import websockets
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
+from yurt.http.edge.first_message import FIRST_BYTES_MAX
 from yurt.http.forwarding.forward import NodeApi, OwnApi
 from yurt.sdk.errors import ERROR_HEADER, DriverError, Invalid, NotFound, PermissionDenied
 from yurt.server.config import AclConfig
@@ -30,7 +35,7 @@ EXEC = f"/v1/client/allocation/{ALLOC}/exec"
 COMMAND = "&command=%5B%22sh%22%5D"
 MAY, MAY_NOT = str(uuid.UUID(int=2)), str(uuid.UUID(int=4))
 LIMIT_S = 30.0
-LONG = "é" * 100
+LONG = 'Task "main" was not found: ' + "ü" * 40 + " is the reason, and this is how to correct it: " + "x" * 40
 REFUSED_BY_NODE = {
     "missing": NotFound('Unknown task "missing"; the allocation has main'),
     "no-exec": DriverError('driver "mock" does not run commands in tasks'),
@@ -129,7 +134,6 @@ REFUSALS: list[tuple[str, str, int, str, str]] = [
     (EXEC + "?task=no-exec", MAY, 1011, 'driver "mock" does not run commands in tasks', "driver-failed"),
     (EXEC + "?task=disabled", MAY, 1008, "Permission denied: remote exec is disabled", "permission-denied"),
     (EXEC + "?task=dead", MAY, 1008, 'Task "dead" is not running: it is dead', "invalid"),
-    (EXEC + "?task=long", MAY, 1008, "é" * 61, "invalid"),
     ("/v1/job/web/action?action=a", MAY, 1008, "job not found", "not-found"),
     ("/v1/job/web/action?task=a", MAY, 1008, "missing parameter: action", "invalid"),
     ("/v1/job/web/action?action=a", MAY_NOT, 1008, "Permission denied", "permission-denied"),
@@ -168,6 +172,41 @@ async def test_an_upgrade_of_another_route_is_none(scene: Scene) -> None:
 # The token in the first message.
 
 HANDSHAKE = EXEC + "?task=t&ws_handshake=true" + COMMAND
+
+
+@WAYS
+async def test_a_text_too_long_for_a_close_frame_comes_before_it_as_a_whole(scene: Scene, way: str) -> None:
+    async with scene.socket(way, EXEC + "?task=long" + COMMAND, MAY) as socket:
+        frame, last = await socket.receive_json(), await socket.receive()
+        assert base64.b64decode(frame["stderr"]["data"]).decode() == LONG + "\n"
+        assert (last.type, last.data) == (WSMsgType.CLOSE, 1008)
+        assert last.extra == LONG.partition(" reason")[0] + "..."
+
+
+async def test_the_command_line_shows_a_long_refusal_as_a_whole(scene: Scene) -> None:
+    url = scene.api.client.make_url("/")
+
+    def ask() -> tuple[int, str, bytes, str]:
+        with socket.create_connection((url.host, url.port), LIMIT_S) as sock:
+            return switch(sock, EXEC + "?task=long" + COMMAND, "localhost", {"X-Nomad-Token": MAY})
+
+    assert await asyncio.to_thread(ask) == (400, LONG, b"", "invalid")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("x" * 123, "x" * 123),
+        ("x" * 124, "x" * 120 + "..."),
+        ("é" * 100, "é" * 60 + "..."),
+        ("one, " * 30, "one, " * 23 + "one..."),
+        ("\ud800" * 130, "?" * 120 + "..."),
+    ],
+)
+def test_a_reason_is_cut_between_words_where_it_has_any(text: str, shown: str) -> None:
+    found = websockets.shortened(text)
+    assert found.decode() == shown
+    assert len(found) <= 123
 
 
 def first(token: str) -> dict[str, Any]:
@@ -240,6 +279,42 @@ async def test_a_first_message_that_does_not_come_is_not_waited_for(
         last = await socket.receive()
         assert (last.data, last.extra) == (1008, "no handshake came within 0 s")
     assert scene.node.commands == 0
+
+
+async def test_pings_do_not_prolong_the_wait(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websockets, "HANDSHAKE_LIMIT_S", 0.3)
+    began = asyncio.get_running_loop().time()
+    async with scene.socket("server", HANDSHAKE, autoping=False) as socket:
+        waiting = asyncio.ensure_future(socket.receive())
+        while not waiting.done():
+            with contextlib.suppress(ConnectionError):
+                await socket.ping()
+            await asyncio.sleep(0.02)
+        assert (await waiting).extra == "no handshake came within 0 s"
+    assert asyncio.get_running_loop().time() - began < LIMIT_S / 3
+
+
+@WAYS
+async def test_a_first_message_that_is_too_long_is_refused_before_it_has_come(scene: Scene, way: str) -> None:
+    async with scene.socket(way, HANDSHAKE) as socket:
+        await socket.send_json(first("x" * FIRST_BYTES_MAX))
+        last = await socket.receive()
+        assert (last.data, last.extra) == (1008, "no handshake: a message has more than 8192 bytes")
+    assert scene.node.commands == 0
+
+
+@WAYS
+async def test_what_comes_right_behind_the_first_message_is_kept(scene: Scene, way: str) -> None:
+    large = base64.b64encode(bytes(1_000_000)).decode()
+    async with scene.socket(way, HANDSHAKE) as socket:
+        sending = [socket.send_json(each) for each in (first(MAY), {"stdin": {"data": large}})]
+        _, frame = await asyncio.gather(asyncio.wait_for(_all(sending), LIMIT_S), socket.receive_json())
+        assert frame == {"stdout": {"data": large}}
+
+
+async def _all(calls: list[Any]) -> None:
+    for call in calls:
+        await call
 
 
 async def test_a_foreign_page_gets_no_socket(scene: Scene) -> None:

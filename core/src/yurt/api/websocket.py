@@ -60,9 +60,11 @@ def masked(data: bytes, mask: bytes) -> bytes:
 
 
 class WebSocketFrames:
-    """Parses a server's bytes into messages."""
+    """Parses a peer's bytes into messages: those of a server, or with `is_masked` those of a client."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_masked: bool = False, bytes_max: int = MESSAGE_BYTES_MAX) -> None:
+        self._is_masked = is_masked
+        self._bytes_max = bytes_max
         self._buffer = bytearray()
         self._parts = b""
         self._kind = 0
@@ -71,18 +73,30 @@ class WebSocketFrames:
         """The messages that these bytes complete; raises BrokenFrame."""
         self._buffer += data
         found = []
+        while (message := self.next_message()) is not None:
+            found.append(message)
+        return found
+
+    def next_message(self, data: bytes = b"") -> Message | None:
+        """The first message that these bytes and those before complete; raises BrokenFrame."""
+        self._buffer += data
         while (frame := self._take()) is not None:
             is_last, kind, body = frame
             if kind in (CLOSE, PING, PONG):
-                found.append(Message(kind, body))
-                continue
+                return Message(kind, body)
             self._kind = kind or self._kind
             self._parts += body
-            if len(self._parts) > MESSAGE_BYTES_MAX:
-                raise BrokenFrame("a message is too long")
+            if len(self._parts) > self._bytes_max:
+                raise BrokenFrame(f"a message has more than {self._bytes_max} bytes")
             if is_last:
-                found.append(Message(self._kind, self._parts))
-                self._parts = b""
+                found, self._parts = Message(self._kind, self._parts), b""
+                return found
+        return None
+
+    def take_rest(self) -> bytes:
+        """The bytes behind the last message, which are then forgotten."""
+        found = bytes(self._buffer)
+        self._buffer.clear()
         return found
 
     def _take(self) -> tuple[bool, int, bytes] | None:
@@ -90,8 +104,9 @@ class WebSocketFrames:
         if len(buffer) < 2:
             return None
         first, second = buffer[0], buffer[1]
-        if second & 0x80 or first & 0x70:
-            raise BrokenFrame("the server's frames are not as RFC 6455 wants them")
+        if bool(second & 0x80) != self._is_masked or first & 0x70:
+            sender = "client" if self._is_masked else "server"
+            raise BrokenFrame(f"the {sender}'s frames are not as RFC 6455 wants them")
         size, start = second & 0x7F, 2
         if size >= 126:
             width = 2 if size == 126 else 8
@@ -99,10 +114,11 @@ class WebSocketFrames:
             if len(buffer) < start:
                 return None
             size = int.from_bytes(buffer[2:start], "big")
-        if size > MESSAGE_BYTES_MAX:
-            raise BrokenFrame("a frame is too long")
+        if size > self._bytes_max:
+            raise BrokenFrame(f"a message has more than {self._bytes_max} bytes")
+        mask_at, start = start, start + (4 if self._is_masked else 0)
         if len(buffer) < start + size:
             return None
-        body = bytes(buffer[start : start + size])
+        body, mask = bytes(buffer[start : start + size]), bytes(buffer[mask_at:start])
         del buffer[: start + size]
-        return bool(first & 0x80), first & 0x0F, body
+        return bool(first & 0x80), first & 0x0F, masked(body, mask) if mask else body

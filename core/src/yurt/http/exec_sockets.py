@@ -30,8 +30,8 @@ from yurt.http.query import flag
 from yurt.http.websockets import (
     HANDSHAKE_LIMIT_S,
     close_code,
+    close_with,
     open_socket,
-    shortened,
     socket_of,
     watch_peer,
 )
@@ -96,7 +96,7 @@ async def close_without_rights(lease: Lease, peer: web.WebSocketResponse) -> Non
         await lease.lost()
     except YurtError as error:
         with contextlib.suppress(ConnectionError):
-            await peer.close(code=close_code(error), message=shortened(str(error)))
+            await close_with(peer, close_code(error), str(error))
 
 
 async def read_inputs(
@@ -113,7 +113,7 @@ async def read_inputs(
         try:
             frame = msgspec.json.decode(message.data, type=InputFrame)
         except msgspec.DecodeError as error:
-            await peer.close(code=WSCloseCode.INVALID_TEXT, message=shortened(f"no frame of exec: {error}"))
+            await close_with(peer, WSCloseCode.INVALID_TEXT, f"no frame of exec: {error}")
             return
         yield input_of(frame)
 
@@ -130,16 +130,16 @@ def input_of(frame: InputFrame) -> ExecInput:
 
 async def send_frames(frames: AsyncIterator[ExecFrame], peer: web.WebSocketResponse) -> None:
     """Send the command's output at the reader's speed, and close."""
-    code, reason = int(WSCloseCode.OK), b""
+    code, reason = int(WSCloseCode.OK), ""
     try:
         async for frame in frames:
             await peer.send_str(frame_text(frame))
     except YurtError as error:
-        code, reason = close_code(error), shortened(str(error))
+        code, reason = close_code(error), str(error)
     except ConnectionError:
         return
     with contextlib.suppress(ConnectionError):
-        await peer.close(code=code, message=reason)
+        await close_with(peer, code, reason)
 
 
 def frame_text(frame: ExecFrame) -> str:

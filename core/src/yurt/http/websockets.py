@@ -4,25 +4,32 @@ As in Nomad a refusal comes after the upgrade, because browsers show their pages
 opens and closes at once, with code 1011 for what would be the status 500, with 1008 for any other, and the text as the
 reason. For our command line the head of the upgrade names the reason's code, too. Only the agent that the caller
 reached does so; an agent that passes the request on gets the plain answer, and so does a caller that asks for no
-upgrade, or whose page is foreign.
+upgrade, or whose page is foreign. A close frame has room for 123 bytes: a longer text comes before it as a whole, in a
+frame of standard error, which all callers show.
 
 A browser cannot set headers either. With `ws_handshake=true` and no token in a header, the first message names the
 token: `{"version": 1, "auth_token": "..."}`. It is read before anything else, and the request goes on with the token in
 its header and without the parameter, so that what decides about it, here or elsewhere, finds it where it always is.
+What an unknown caller may send, and in which time, is bounded (`yurt.http.edge.first_message`).
 """
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 
 import msgspec
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WSCloseCode, web
 from multidict import CIMultiDict
 
+from yurt.api.encode import encode_builtins
+from yurt.api.websocket import CLOSE, BrokenFrame
 from yurt.http.authentication import TOKEN_HEADER, secret_text
 from yurt.http.call import BEGUN
+from yurt.http.edge.first_message import FirstMessageSocket
 from yurt.http.errors import Refused
 from yurt.http.forwarding_headers import ORIGIN
 from yurt.http.query import flag
@@ -37,13 +44,17 @@ LOOKS_A_PING = 4
 TCP_ESTABLISHED = 1
 REASON_BYTES_MAX = 123
 """What a close frame holds besides its code."""
+TEXT_CHARS_MAX = 16 * 1024
+"""Characters of a refusal in a frame."""
+CUT = "..."
 FAILED_STATUS = 500
 """The only status that closes with 1011."""
 HANDSHAKE = "ws_handshake"
 HANDSHAKE_VERSION = 1
 HANDSHAKE_LIMIT_S = 10.0
+"""Until the whole first message has come, whatever comes before it."""
 
-OPENED: web.RequestKey[web.WebSocketResponse] = web.RequestKey("yurt_opened", web.WebSocketResponse)
+OPENED: web.RequestKey[FirstMessageSocket] = web.RequestKey("yurt_opened", FirstMessageSocket)
 """The websocket of a request that was opened before its caller was known."""
 
 
@@ -58,20 +69,20 @@ async def answer_over_socket(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     """Let the handler answer; its refusal closes the websocket, which opens for that if it has not."""
-    peer = _peer_of(request)
-    if peer is None or ORIGIN in request.headers:  # another agent passes the plain answer on
+    if _peer_of(request) is None or ORIGIN in request.headers:  # another agent passes the plain answer on
         return await handler(request)
-    asked = request
+    asked, opened = request, None
     if _names_token_first(request):
-        await peer.prepare(request)
+        opened = _unknown_peer()
+        await opened.prepare(request)
         try:
-            asked = _with_token(request, await _handshake(peer))
+            asked = _with_token(request, await _handshake(opened))
         except Refused as error:
-            return await _refused(request, peer, web.Response(status=error.status, text=str(error)))
-        asked[OPENED] = peer
+            return await _refused(request, opened, web.Response(status=error.status, text=str(error)))
+        asked[OPENED] = opened
     answer = await handler(asked)
     if isinstance(answer, web.Response) and answer.status >= NO_ERROR and not answer.prepared:
-        return await _refused(request, peer, answer)
+        return await _refused(request, opened or _unknown_peer(), answer)
     return answer
 
 
@@ -89,6 +100,8 @@ async def open_socket(request: web.Request, peer: web.WebSocketResponse) -> None
     """Begin the answer: from now on the request is refused no more, and never carried out again."""
     if peer.prepared:
         BEGUN.get().append(peer)
+        if isinstance(peer, FirstMessageSocket):
+            peer.admit()
     else:
         await peer.prepare(request)
 
@@ -112,13 +125,21 @@ def _names_token_first(request: web.Request) -> bool:
         return False
 
 
-async def _handshake(peer: web.WebSocketResponse) -> TokenMessage:
-    """The first message; raises Refused for another one, and for none in time."""
+def _unknown_peer() -> FirstMessageSocket:
+    """A websocket for a caller that is not known yet, or that is refused."""
+    return FirstMessageSocket(max_msg_size=FRAME_BYTES_MAX, compress=False, timeout=CLOSE_LIMIT_S)
+
+
+async def _handshake(peer: FirstMessageSocket) -> TokenMessage:
+    """The first message; raises Refused for another one, for one that is too long, and for none in time."""
     try:
-        message = await peer.receive(HANDSHAKE_LIMIT_S)
+        async with asyncio.timeout(HANDSHAKE_LIMIT_S):
+            message = await peer.first_message()
     except TimeoutError:
         raise Refused(400, f"no handshake came within {HANDSHAKE_LIMIT_S:.0f} s") from None
-    if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+    except BrokenFrame as error:
+        raise Refused(400, f"no handshake: {error}") from None
+    if message.kind == CLOSE:
         raise Refused(400, "the websocket was closed before the handshake")
     try:
         found = msgspec.json.decode(message.data, type=TokenMessage)
@@ -137,7 +158,7 @@ def _with_token(request: web.Request, shown: TokenMessage) -> web.Request:
     return request.clone(headers=headers, rel_url=request.rel_url.without_query_params(HANDSHAKE))
 
 
-async def _refused(request: web.Request, peer: web.WebSocketResponse, answer: web.Response) -> web.StreamResponse:
+async def _refused(request: web.Request, peer: FirstMessageSocket, answer: web.Response) -> web.StreamResponse:
     """Close the websocket with what the answer says; the answer itself where its reader has left."""
     if request.transport is None or request.transport.is_closing():
         return answer
@@ -146,7 +167,8 @@ async def _refused(request: web.Request, peer: web.WebSocketResponse, answer: we
         if not peer.prepared:
             peer.headers[ERROR_HEADER] = answer.headers.get(ERROR_HEADER) or reason_of_status(answer.status)
             await peer.prepare(request)
-        await peer.close(code=_code_of_status(answer.status), message=shortened(text))
+        peer.refuse()
+        await close_with(peer, _code_of_status(answer.status), text)
     return peer
 
 
@@ -182,6 +204,19 @@ def _code_of_status(status: int) -> int:
     return int(WSCloseCode.INTERNAL_ERROR if status == FAILED_STATUS else WSCloseCode.POLICY_VIOLATION)
 
 
+async def close_with(peer: web.WebSocketResponse, code: int, text: str) -> None:
+    """Close with a text for the caller; one too long for the close frame comes as a whole before it."""
+    if len(text.encode(errors="replace")) > REASON_BYTES_MAX:
+        data = base64.b64encode((text[:TEXT_CHARS_MAX] + "\n").encode(errors="replace")).decode()
+        await peer.send_str(encode_builtins({"stderr": {"data": data}}).decode())
+    await peer.close(code=code, message=shortened(text))
+
+
 def shortened(text: str) -> bytes:
-    """A reason that fits into a close frame."""
-    return text.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()
+    """A reason that fits into a close frame: the text, or its first words."""
+    data = text.encode(errors="replace")
+    if len(data) <= REASON_BYTES_MAX:
+        return data
+    fitting = data[: REASON_BYTES_MAX - len(CUT)].decode(errors="ignore")
+    words = fitting.rpartition(" ")[0].rstrip(" ,;:") or fitting
+    return (words + CUT).encode()

@@ -6,6 +6,8 @@ cannot hold each other up.
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import socket
 import ssl
@@ -141,12 +143,22 @@ def switch(sock: socket.socket, target: str, host: str, headers: dict[str, str])
 
 
 def _reason_of_close(sock: socket.socket, first: bytes) -> str:
-    """The reason with which the peer closes at once."""
-    frames, data = WebSocketFrames(), first or sock.recv(READ_SIZE)
+    """The reason with which the peer closes at once; one too long for a close frame came before it."""
+    frames, data, long = WebSocketFrames(), first or sock.recv(READ_SIZE), ""
     while data:
         for message in frames.feed(data):
-            if message.kind == CLOSE:
+            if message.kind == TEXT:
+                long += _error_output(message.data)
+            elif message.kind == CLOSE:
                 sock.sendall(encode(CLOSE, message.data[:2], mask=os.urandom(4)))
-                return message.data[2:].decode(errors="replace")
+                return long.strip() or message.data[2:].decode(errors="replace")
         data = sock.recv(READ_SIZE)
     raise ConnectionResetError("the connection was closed during the handshake")
+
+
+def _error_output(frame: bytes) -> str:
+    """What a frame holds of standard error."""
+    try:
+        return base64.b64decode(json.loads(frame)["stderr"]["data"]).decode(errors="replace")
+    except (ValueError, KeyError, TypeError):
+        return ""

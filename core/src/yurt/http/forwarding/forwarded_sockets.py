@@ -30,7 +30,7 @@ from yurt.api.websocket import (
     new_key,
 )
 from yurt.http.api_port import PIECE_BYTES, ApiPart, ApiPort, ApiRequest
-from yurt.http.websockets import close_code, open_socket, shortened, socket_of, watch_peer
+from yurt.http.websockets import close_code, close_with, open_socket, socket_of, watch_peer
 from yurt.runtime.env import Env
 from yurt.sdk.errors import ERROR_HEADER, Invalid, Unavailable, YurtError
 from yurt.sdk.value import replace
@@ -103,24 +103,24 @@ async def _frames_of(peer: web.WebSocketResponse, is_opened: asyncio.Event) -> A
 
 async def _send_messages(parts: AsyncIterator[ApiPart], peer: web.WebSocketResponse) -> None:
     """Send what the other agent's API gives, and close as soon as it does: it waits for the answer to its close."""
-    code, reason = int(WSCloseCode.INTERNAL_ERROR), b"the connection to the server has ended"
+    code, reason = int(WSCloseCode.INTERNAL_ERROR), "the connection to the server has ended"
     try:
         async for message in _messages(parts):
             if message.kind == CLOSE:
-                code, reason = int.from_bytes(message.data[:2], "big") or NORMAL, message.data[2:]
+                code, reason = int.from_bytes(message.data[:2], "big") or NORMAL, message.data[2:].decode(errors="replace")
                 break
             if message.kind == TEXT:
                 await peer.send_str(message.data.decode(errors="replace"))
             elif message.kind == BINARY:
                 await peer.send_bytes(message.data)
     except BrokenFrame as error:
-        reason = shortened(str(error))
+        reason = str(error)
     except YurtError as error:
-        code, reason = close_code(error), shortened(str(error))
+        code, reason = close_code(error), str(error)
     except ConnectionError:
         return
     with contextlib.suppress(ConnectionError):
-        await peer.close(code=code, message=reason)
+        await close_with(peer, code, reason)
 
 
 async def _messages(parts: AsyncIterator[ApiPart]) -> AsyncIterator[Message]:

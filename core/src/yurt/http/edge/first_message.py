@@ -1,0 +1,158 @@
+"""Bounds what a websocket's caller may send before it is known.
+
+The first message names the token. Until the caller is admitted, the agent keeps that message (`FIRST_BYTES_MAX`) and
+what came in the same read behind it, and reads nothing else: the caller's further messages wait in its own kernel. A
+caller that is refused is read only to its close frame, without keeping anything.
+
+States: awaiting the first message -> holding what came behind it -> admitted (everything goes to aiohttp's parser), or
+refused (only a close frame does). Nothing reaches aiohttp's parser before the caller is admitted or refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum, auto
+from typing import Any, Final
+
+from aiohttp import web
+
+from yurt.api.websocket import BINARY, CLOSE, TEXT, BrokenFrame, Message, WebSocketFrames, encode
+
+FIRST_BYTES_MAX: Final = 8 * 1024
+"""Bytes of the first message; a JSON web token has about one KiB."""
+NO_MASK = b"\0\0\0\0"
+
+
+class _State(Enum):
+    AWAITING = auto()
+    HOLDING = auto()
+    ADMITTED = auto()
+    REFUSED = auto()
+
+
+class FirstMessageSocket(web.WebSocketResponse):
+    """A websocket that passes nothing on to its reader until the sender of its first message is admitted."""
+
+    _gate: Gate | None = None
+
+    def _post_start(self, request: Any, protocol: str | None, writer: Any) -> None:
+        # aiohttp hands its parser to the connection here, together with the bytes that came behind the head.
+        self._gate = Gate(request.protocol)
+        super()._post_start(_Handover(request, self._gate), protocol, writer)  # type: ignore[arg-type]
+
+    async def first_message(self) -> Message:
+        """The first message, CLOSE for a caller that leaves; raises BrokenFrame, for a message too long as well."""
+        assert self._gate is not None, "the socket is not prepared"
+        found = await self._gate.first
+        if isinstance(found, BrokenFrame):
+            raise found
+        return found
+
+    def admit(self) -> None:
+        """Go on with the messages behind the first one."""
+        assert self._gate is not None, "the socket is not prepared"
+        self._gate.admit()
+
+    def refuse(self) -> None:
+        """Drop all that comes, up to the close frame."""
+        if self._gate is not None:
+            self._gate.refuse()
+
+
+class Gate:
+    """Stands between a connection and aiohttp's parser of its frames, which it calls as the connection would."""
+
+    def __init__(self, protocol: Any) -> None:
+        self.parser: Any = None
+        self.first: asyncio.Future[Message | BrokenFrame] = asyncio.get_running_loop().create_future()
+        self._protocol = protocol
+        self._frames = WebSocketFrames(is_masked=True, bytes_max=FIRST_BYTES_MAX)
+        self._state = _State.AWAITING
+        self._held = b""
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Bytes arrived."""
+        if self._state is _State.ADMITTED:
+            found: tuple[bool, bytes] = self.parser.feed_data(data)
+            return found
+        if self._state is _State.HOLDING:
+            self._held += data
+        elif self._state is _State.AWAITING:
+            self._await(bytes(data))
+        else:
+            self._drop(bytes(data))
+        return False, b""
+
+    def feed_eof(self) -> None:
+        """The connection has ended."""
+        if not self.first.done():
+            self.first.set_result(Message(CLOSE, b""))
+        self.parser.feed_eof()
+
+    def admit(self) -> None:
+        """Pass on what was held, and what comes from now on."""
+        held, self._held, self._state = self._held, b"", _State.ADMITTED
+        if held:
+            self.parser.feed_data(held)
+        self._read_on()
+
+    def refuse(self) -> None:
+        """Pass on nothing but a close frame."""
+        if self._state is _State.ADMITTED:
+            return
+        held, self._held, self._state = self._held, b"", _State.REFUSED
+        self._drop(held)
+        self._read_on()
+
+    def _await(self, data: bytes) -> None:
+        try:
+            message = self._frames.next_message(data)
+            while message is not None and message.kind not in (TEXT, BINARY, CLOSE):
+                message = self._frames.next_message()  # a ping may come before it
+        except BrokenFrame as error:
+            self._frames.take_rest()
+            self._hold()
+            self.first.set_result(error)
+            return
+        if message is not None:
+            self._held = self._frames.take_rest()
+            self._hold()
+            self.first.set_result(message)
+
+    def _hold(self) -> None:
+        self._state = _State.HOLDING
+        if self._protocol.transport is not None:
+            self._protocol.transport.pause_reading()
+
+    def _read_on(self) -> None:
+        transport = self._protocol.transport
+        if transport is not None and not transport.is_closing() and not self._protocol._reading_paused:
+            transport.resume_reading()
+
+    def _drop(self, data: bytes) -> None:
+        """Find the close frame; after bytes that are no frames, or too long for one, nothing is looked at."""
+        try:
+            message = self._frames.next_message(data)
+            while message is not None and message.kind != CLOSE:
+                message = self._frames.next_message()
+        except BrokenFrame:
+            self._frames.take_rest()
+            return
+        if message is not None:
+            self.parser.feed_data(encode(CLOSE, message.data, mask=NO_MASK))
+
+
+class _Handover:
+    """The request as `_post_start` uses it: the connection gets the gate in the place of the parser."""
+
+    def __init__(self, request: Any, gate: Gate) -> None:
+        self._protocol = request._protocol
+        self.protocol = self
+        self._gate = gate
+
+    def set_parser(self, parser: Any, data_received_cb: Any = None) -> None:
+        self._gate.parser = parser
+        self._protocol.set_parser(self._gate, data_received_cb=data_received_cb)
+
+    def keep_alive(self, value: bool) -> None:
+        self._protocol.keep_alive(value)
