@@ -234,6 +234,13 @@ class Call(msgspec.Struct, eq=False):
         """This server's state, with or without a leader: for requests that a node answers, wherever they arrive."""
         return View(self.server.replica.state, self.access)
 
+    def loaded_view(self) -> View:
+        """As `known_view`; raises Unavailable until the state is loaded: a server that reads its log knows too little
+        to call anything unknown.
+        """
+        self.server.loader.need_state()
+        return self.known_view()
+
     def subscription(self, event_filter: EventFilter) -> Subscription:
         """The caller's subscription to changes; raises as `read_state` does, and PermissionDenied for a topic."""
         from yurt.server.views.events import Subscription

@@ -74,10 +74,13 @@ class GarbageCollector:
         return {entry.name for entry in root.iterdir()} if root.is_dir() else set()
 
     async def collect(self, alloc_id: str | None) -> None:
-        """Remove the directory of one ended allocation, or of all of them."""
+        """Remove the directory of one ended allocation, or of all of them.
+
+        Raises NotFound, Unavailable while the client restores allocations, and Conflict for one that runs.
+        """
         if alloc_id is not None:
-            is_here = await asyncio.to_thread(alloc_path(self._config.alloc_dir, alloc_id).is_dir)
-            if alloc_id not in self._allocs or not is_here:
+            await self._allocs.find(alloc_id)
+            if not await asyncio.to_thread(alloc_path(self._config.alloc_dir, alloc_id).is_dir):
                 raise NotFound(f"unknown allocation {alloc_id!r} on this node, or it is collected already")
             runner = self._allocs.live.get(alloc_id)
             if runner is not None and not runner.is_over:

@@ -19,7 +19,7 @@ async def keys(call: Call) -> web.Response:
 
     `Keyring` and `KeyringProblem` are those of the server that answers: each has files of its own.
     """
-    rows = call.known_view().of(RootKeyRows)
+    rows = call.loaded_view().of(RootKeyRows)
     root_keys = rows.oldest_first()
     wrappings = await call.context.env.in_thread(call.operations.root_keys.wrappings, [key.key_id for key in root_keys])
     shown = [

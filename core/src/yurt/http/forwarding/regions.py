@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LOCAL = ("/v1/agent/", "/v1/metrics", "/v1/regions", "/ui")
 """Path prefixes that concern the agent itself, whichever region is named."""
+OF_ANOTHER_AGENT = ("/v1/agent/monitor", "/v1/agent/host", "/v1/agent/pprof/")
+"""Path prefixes that concern the agent that `node_id` or `server_id` names, which may be of another region."""
 SHARED = (
     "/v1/namespace", "/v1/node/pool", "/v1/acl/policy", "/v1/acl/role", "/v1/acl/auth-method", "/v1/acl/binding-rule",
     "/v1/acl/bootstrap", "/v1/quota",
@@ -57,11 +59,17 @@ def requested_region(request: web.Request, authority: str) -> str:
 
     So what reaches the authority by way of the region that was named is not sent back there.
     """
-    if request.path.startswith(LOCAL):
+    if request.path.startswith(LOCAL) and not _names_another_agent(request):
         return ""
     named = request.query.get("region", "")
     is_shared = request.method not in READS and request.path.startswith(SHARED)
     return authority if named and authority and is_shared else named
+
+
+def _names_another_agent(request: web.Request) -> bool:
+    return request.path.startswith(OF_ANOTHER_AGENT) and bool(
+        request.query.get("node_id") or request.query.get("server_id")
+    )
 
 
 async def answer_from(request: web.Request, other: OtherRegion) -> web.StreamResponse:

@@ -115,7 +115,7 @@ async def signal(call: Call) -> web.Response:
 
 
 def _check_task(call: Call, alloc_id: str, task: str) -> None:
-    alloc = call.known_view().of(AllocationRows).get(alloc_id) if call.has_server else None
+    alloc = call.loaded_view().of(AllocationRows).get(alloc_id) if call.has_server else None
     group = alloc.job.group(alloc.task_group) if alloc is not None and alloc.job is not None else None
     if task and group is not None and group.task(task) is None:
         raise Refused(500, f'Could not find task named "{task[:64]}" in allocation {alloc_id[:8]}')
