@@ -28,11 +28,10 @@ from yurt.agent.config_files import read_files
 from yurt.agent.config_keys import ABSENT, ROOT, ConfigBlock, Entry, Key
 from yurt.agent.data_dir import open_data_dir
 from yurt.api.redaction import is_secret_name
-from yurt.api.times import parse_duration
 from yurt.client.files.users import UserRange
 from yurt.http.agent_info import SearchSettings
 from yurt.sdk.errors import Conflict, Invalid
-from yurt.sdk.value import Duration, seconds
+from yurt.sdk.value import Duration, parse_duration, seconds
 from yurt.server.config import AclConfig, RejectionConfig, ServerConfig
 from yurt.structs.node import DrainSpec
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt.api.times import parse_duration
 from yurt.lifecycle.durations import duration_text
+from yurt.sdk.value import parse_duration
 
 
 @pytest.mark.parametrize(

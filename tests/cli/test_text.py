@@ -50,6 +50,10 @@ def test_durations_are_written_as_they_are_read(text: str) -> None:
     assert go_duration(parse_duration(text)) == text
 
 
+def test_a_duration_is_exact() -> None:
+    assert parse_duration("2562047h47m16.854775807s") == (1 << 63) - 1
+
+
 def test_what_is_no_duration_is_refused() -> None:
     with pytest.raises(ValueError, match="not a duration"):
         parse_duration("5 minutes")

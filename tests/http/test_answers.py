@@ -25,7 +25,7 @@ async def answers(api: Api) -> dict[str, Any]:
         "AgentMember": (await api.get("/v1/agent/members")).json["Members"][0],
         "AllocationListStub": (await api.get("/v1/allocations")).json[0],
         "DeploymentUpdateResponse": (await api.put(f"/v1/deployment/fail/{deployment['ID']}")).json,
-        "JobDispatchResponse": (await api.put("/v1/job/batch/dispatch")).json,
+        "JobDispatchResponse": (await api.put("/v1/job/batch/dispatch", {})).json,
         "JobListStub": (await api.get("/v1/jobs")).json[0],
         "JobPlanResponse": (await api.put("/v1/job/web/plan", {"Job": job_document(), "Diff": True})).json,
         "JobRegisterResponse": registered,

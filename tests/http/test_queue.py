@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 from yurt.api.decode import decode_value
-from yurt.api.times import parse_duration
 from yurt.rules.batch_queue import batch_queue_problems, normalised
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import seconds
+from yurt.sdk.value import parse_duration, seconds
 from yurt.structs.queueing.batch_queue import BatchQueue
 from yurt.testing import factories
 from yurt.testing.http_api import serving

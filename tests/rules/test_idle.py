@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from yurt.api.times import parse_duration
 from yurt.rules.canonical import canonicalize_job
 from yurt.rules.idle import normalised_idle, with_idle_policy
 from yurt.rules.validation.idle import idle_group_problems, idle_problems
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import Duration, replace, seconds
+from yurt.sdk.value import Duration, parse_duration, replace, seconds
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.job import Job
 from yurt.structs.policies import Gang, IdlePolicy, InteractiveHours, InteractivePolicy

@@ -18,6 +18,7 @@ from yurt.sdk.schema import (
     Schema,
     check_config,
     decode_config,
+    duration_option,
     normalise,
     schema_of,
 )
@@ -209,3 +210,19 @@ def test_any_config_is_decoded_or_refused_and_the_check_before_agrees(config: di
     except Invalid:
         return
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("5m", 300_000_000_000), ("1m30s", 90_000_000_000), ("9007199254740993ns", 9007199254740993), ("0", 0)],
+)
+def test_a_duration_of_an_option_is_exact(text: str, expected: int) -> None:
+    assert duration_option(text, option="gc.image_delay") == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "5 s", "10", "1x", "-5s", "999999999h", "1h" * 40])
+def test_what_is_no_duration_is_named_with_its_option(text: str) -> None:
+    with pytest.raises(
+        Invalid, match=r"^gc\.image_delay = .* is not a valid duration; write it as 250ms, 10s or 1m30s$"
+    ):
+        duration_option(text, option="gc.image_delay")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.sdk.containers.common import parse_duration
 from yurt.sdk.containers.creation import container_name
 from yurt.sdk.driver import (
     AgentPaths,
@@ -482,11 +481,6 @@ def test_the_agents_limit_of_processes_is_the_most_and_the_default() -> None:
 def test_a_misspelt_option_is_told_at_registration() -> None:
     (problem,) = check_config(schema_of(TaskConfig), {"image": "x", "privilegd": True})
     assert problem.hint == 'did you mean "privileged"?'
-
-
-@pytest.mark.parametrize(("text", "expected"), [("5m", 300.0), ("1m30s", 90.0), ("250ms", 0.25)])
-def test_durations_are_gos(text: str, expected: float) -> None:
-    assert parse_duration(text, option="x") == expected
 
 
 def test_a_wrong_duration_of_the_agent_names_its_option() -> None:

@@ -12,7 +12,15 @@ from yurt.sdk.driver import TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, Invalid, NotFound, RecoverableError
 from yurt.sdk.schema import decode_config
 from yurt.sdk.value import UnixNano, replace, seconds
-from yurt_driver_mock.config import PluginOptions, TaskConfig, behaviour_of, command_line, parse_duration, remaining_s
+from yurt_driver_mock.config import (
+    CommandConfig,
+    PluginOptions,
+    TaskConfig,
+    behaviour_of,
+    command_line,
+    duration_s,
+    remaining_s,
+)
 from yurt_driver_mock.driver import MockDriver
 
 MakeRequest = Callable[..., TaskRequest]
@@ -58,13 +66,19 @@ def request_of(tmp_path: Path) -> MakeRequest:
     ("text", "value"), [("", 0), ("10", 10), ("250ms", 0.25), ("1m30s", 90), ("1.5h", 5400), ("3us", 3e-6)]
 )
 def test_durations_are_read_as_go_writes_them(text: str, value: float) -> None:
-    assert parse_duration(text, option="run_for") == pytest.approx(value)
+    assert duration_s(text, option="run_for") == pytest.approx(value)
 
 
 @pytest.mark.parametrize("text", ["soon", "5 s", "1x", "s"])
 def test_what_is_no_duration_is_named_with_its_option(text: str) -> None:
     with pytest.raises(Invalid, match="run_for"):
-        parse_duration(text, option="run_for")
+        duration_s(text, option="run_for")
+
+
+def test_a_wrong_duration_of_a_command_is_named_with_its_block() -> None:
+    config = TaskConfig(exec_command=CommandConfig(run_for="soon"))
+    with pytest.raises(Invalid, match=r'^exec_command\.run_for = "soon" is not a valid duration'):
+        behaviour_of(config)
 
 
 def test_the_time_that_is_left_is_what_has_not_passed() -> None:

@@ -15,7 +15,6 @@ from yurt.agent.config import AgentConfig, seconds_of
 from yurt.agent.data_dir import AgentDataDir
 from yurt.agent.telemetry.settings import telemetry_settings
 from yurt.api.redaction import BLANK, redacted, redacted_plugin
-from yurt.api.times import parse_duration
 from yurt.client.artifacts.confinement import checked_extra_path
 from yurt.client.artifacts.fetch_request import ArtifactLimits
 from yurt.client.artifacts.trusted_hosts import checked_trusted_host
@@ -28,7 +27,7 @@ from yurt.http.agent_info import AgentInfo, SearchSettings
 from yurt.lifecycle.device_health import FAULTS_MAX, DeviceHealthSettings
 from yurt.sdk.dynamic_users import ID_MAX
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import Duration
+from yurt.sdk.value import Duration, parse_duration
 from yurt.server.config import (
     AclConfig,
     GcThresholds,

@@ -16,10 +16,9 @@ from yurt.agent.addresses import bracketed, is_loopback
 from yurt.agent.blocks.cluster import OWN_ETCD, SERF_PORT, ClusterSettings, cluster_problems, cluster_settings
 from yurt.agent.config_check import NOT_AVAILABLE, ConfigFinding, merge
 from yurt.agent.config_files import NO_SOURCES, ConfigSources
-from yurt.api.times import parse_duration
 from yurt.http.edge.hosts import is_host
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import NANOSECONDS, Value, no_entries
+from yurt.sdk.value import NANOSECONDS, Value, no_entries, parse_duration
 from yurt.structs.node import NodeResources
 
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "OFF")

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from yurt.agent.config_keys import ABSENT, ConfigBlock, Entry, Key
-from yurt.api.times import parse_duration
 from yurt.lifecycle.durations import duration_text
+from yurt.sdk.value import parse_duration
 
 NOT_AVAILABLE = "not available in this version"
 

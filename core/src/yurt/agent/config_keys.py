@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from yurt.api.times import parse_duration
+from yurt.sdk.value import parse_duration
 
 USED, ACCEPTED, ABSENT = "used", "accepted", "absent"
 

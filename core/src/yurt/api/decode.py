@@ -17,11 +17,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 from msgspec import inspect
 
-from yurt.api.times import parse_duration
 from yurt.rules.admission import admitted
 from yurt.rules.canonical import fill_in
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import Duration
+from yurt.sdk.value import Duration, parse_duration
 from yurt.structs.job import Job
 
 DEPTH_MAX = 64
@@ -139,10 +138,8 @@ def decode_job(data: Any, *, node_pool: str = DEFAULT_NODE_POOL) -> tuple[Job, t
 
     `node_pool` is that of a job that names none.
     """
-    if not isinstance(data, Mapping):
-        raise Invalid(f"Job: expected object, got {_type_word(data)}")
     walk = _Walk()
-    spelled = walk.struct(data, _info(Job), "Job")
+    spelled = walk.struct(need_object(data, "Job"), _info(Job), "Job")
     _convert(spelled, Job, "Job")
     canonical = admitted(fill_in(spelled))
     canonical["NodePool"] = canonical.get("NodePool") or node_pool
@@ -236,6 +233,13 @@ def _plain_text(text: str, name: str) -> str:
         )
         message = f"expected {expected.removesuffix(' or null')}, got {got}"
     return f"{name}{path.removesuffix('`')}: {message}"
+
+
+def need_object(data: Any, name: str) -> Mapping[str, Any]:
+    """The document, if it is an object; raises Invalid for anything else."""
+    if not isinstance(data, Mapping):
+        raise Invalid(f"{name}: expected object, got {_type_word(data)}")
+    return data
 
 
 def _type_word(value: Any) -> str:

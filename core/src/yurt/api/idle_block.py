@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from yurt.api.times import parse_duration
+from yurt.sdk.value import parse_duration
 from yurt.structs.policies import IdlePolicy
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from yurt.api.decode import decode_value
 from yurt.api.idle_block import space_problems, with_idle_block
-from yurt.api.times import parse_duration
 from yurt.rules.batch_queue import batch_queue_problems, normalised
 from yurt.rules.validation.job import NODE_POOL
+from yurt.sdk.value import parse_duration
 from yurt.state.tables import BUILT_IN_POOLS
 from yurt.structs.cluster import NodePool
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.cli.errors import UsageError
-from yurt.cli.flags import Flag, Flags, switch, text, without_effect
+from yurt.cli.flags import BOOL, Flag, Flags, switch, text, without_effect
 from yurt.cli.terminal.screen import Screen
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ CLIENT_FLAGS: tuple[Flag, ...] = (
     text("tls-server-name", "The name to expect in the agent's certificate; NOMAD_TLS_SERVER_NAME."),
     text("token", "The token to send; NOMAD_TOKEN."),
 )
+GENERALLY_EXCLUSIVE = (("no-color", "force-color"),)
 COLOR_FLAGS = frozenset({"no-color", "force-color"})
 JSON_FLAGS: tuple[Flag, ...] = (
     switch("json", "Print the answer of the API as JSON."),
@@ -43,6 +45,8 @@ class CliCommand(NamedTuple):
     """One command. `arguments` is how many positional arguments it takes (least, most; -1: any number).
 
     `usage_code` is what it exits with for a wrong command line; 0: with `failure_code`.
+    `exclusive` names pairs of which one can be given: flags, or an argument as in `usage` ("<task>"). A flag and an
+    argument for the same thing may both be given if they are equal.
     """
 
     name: str
@@ -57,6 +61,7 @@ class CliCommand(NamedTuple):
     failure_code: int = 1
     usage_code: int = 0
     stop_at_argument: bool = False
+    exclusive: tuple[tuple[str, str], ...] = ()
 
     @property
     def all_flags(self) -> tuple[Flag, ...]:
@@ -83,6 +88,33 @@ class CliCommand(NamedTuple):
         if len(arguments) < least or (most >= 0 and len(arguments) > most):
             extra = f" (got {len(arguments)}: {' '.join(arguments)})" if arguments else ""
             raise UsageError(f"This command takes {self.takes}{extra}")
+
+    def check_contradictions(self, flags: Flags, arguments: list[str]) -> None:
+        """Raises UsageError for what excludes each other; a switch that is off counts as absent."""
+        for pair in (*self.exclusive, *GENERALLY_EXCLUSIVE):
+            found = [self._given(name, flags, arguments) for name in pair]
+            values = [value for value in found if value]
+            if len(values) == 2 and not (pair[0] == pair[1].strip("<>") and values[0] == values[1]):
+                first, second = (self._shown(*each) for each in zip(pair, values, strict=True))
+                raise UsageError(f"{first} and {second} contradict each other; leave out one of both")
+
+    def argument_names(self) -> list[str]:
+        """The arguments in `usage`, in their order: `<task>`."""
+        words = re.findall(r"<[^>]*>|[-\w]+", self.usage)
+        return [f"<{word.strip('<>')}>" for word in words if not word.startswith("-")]
+
+    def _given(self, name: str, flags: Flags, arguments: list[str]) -> str:
+        if name.startswith("<"):
+            return "".join(arguments[self.argument_names().index(name) :][:1])
+        kinds = {flag.name: flag.kind for flag in self.all_flags}
+        if name not in kinds or not flags.is_given(name):
+            return ""
+        return flags.text(name) if kinds[name] != BOOL else "true" if flags.is_on(name) else ""
+
+    def _shown(self, name: str, value: str) -> str:
+        if name.startswith("<"):
+            return f'the argument "{value[:64]}"'
+        return f"-{name}" if value == "true" else f"-{name}={value[:64]}"
 
 
 class Invocation:

@@ -207,9 +207,9 @@ class Call(msgspec.Struct, eq=False):
         return length is None or length > LARGE_BODY
 
     async def body(self, cls: type[T], *, optional: bool = False) -> T:
-        """The JSON body as a struct; the struct's defaults when it is empty and optional."""
+        """The JSON body as a struct; the struct's defaults when it is optional, and empty or null."""
         data = await self.document(optional=optional)
-        return decode_value({} if data is None else data, cls, name=cls.__name__.removesuffix("Body"))[0]
+        return decode_value({} if data is None and optional else data, cls, name=cls.__name__.removesuffix("Body"))[0]
 
     @property
     def settings(self) -> ServerConfig:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from yurt.api.times import parse_duration
 from yurt.http.errors import Refused
-from yurt.sdk.value import NANOSECONDS, Value
+from yurt.sdk.value import NANOSECONDS, Value, parse_duration
 
 WAIT_DEFAULT_S = 300.0
 WAIT_MAX_S = 300.0

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import inspect
 
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import Value
+from yurt.sdk.value import Duration, Value, parse_duration
 
 TRUE_WORDS = ("true", "1")
 FALSE_WORDS = ("false", "0")
@@ -366,6 +366,17 @@ def joined_map(pairs: Sequence[tuple[str, Any]], path: str, each: Callable[[Any,
         value[key] = checked.value
         problems += checked.problems
     return Checked(value=value, problems=tuple(problems))
+
+
+def duration_option(text: str, *, option: str) -> Duration:
+    """A duration in an option, as Go writes it ("1m30s", "250ms"); raises Invalid that names the option by its path."""
+    try:
+        found = parse_duration(text)
+    except ValueError:
+        found = Duration(-1)
+    if found < 0:
+        raise Invalid(f'{option} = "{text[:64]}" is not a valid duration; write it as 250ms, 10s or 1m30s')
+    return found
 
 
 def failed(path: str, message: str, hint: str) -> Checked:

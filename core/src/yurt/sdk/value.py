@@ -7,6 +7,7 @@ the few fields with another spelling declares it with `spelled`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NewType, dataclass_transform
 
@@ -28,6 +29,15 @@ OWN = WHEN_SET
 """Marks a field that Nomad's API has not got: `Annotated[str, OWN]`; written only when it is set."""
 
 NANOSECONDS = 1_000_000_000
+
+_UNITS_NS = {
+    "ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": NANOSECONDS, "m": 60 * NANOSECONDS,
+    "h": 3600 * NANOSECONDS,
+}  # fmt: skip
+_PART = re.compile(r"(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
+_DURATION_MAX = (1 << 63) - 1
+_DURATION_CHARACTERS_MAX = 64
+"""Go writes at most 26; a text without a bound would keep the event loop busy."""
 
 ACRONYMS = {
     "acl": "ACL", "api": "API", "cidr": "CIDR", "cni": "CNI", "cpu": "CPU", "csi": "CSI", "dns": "DNS", "gc": "GC",
@@ -67,6 +77,30 @@ def no_entries() -> Any:
 def seconds(value: float) -> Duration:
     """`seconds(1.5)` as a Duration."""
     return Duration(round(value * NANOSECONDS))
+
+
+def parse_duration(text: str) -> Duration:
+    """Go's duration text ("1h30m", "250ms", "0") in nanoseconds; raises ValueError for anything else."""
+    sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    if rest == "0":
+        return Duration(0)
+    total, position = 0, 0
+    if len(text) <= _DURATION_CHARACTERS_MAX:
+        for part in _PART.finditer(rest):
+            if part.start() != position:
+                break
+            total += _part_ns(*part.groups(default=""))
+            position = part.end()
+    if not rest or position != len(rest) or total > _DURATION_MAX:
+        raise ValueError(f'time: invalid duration "{text[:64]}"')
+    return Duration(sign * total)
+
+
+def _part_ns(whole: str, fraction: str, unit: str) -> int:
+    """In integers, since a float holds 53 bits; a rest below a nanosecond is dropped, as Go does."""
+    size = _UNITS_NS[unit]
+    scale: int = 10 ** len(fraction)
+    return int(whole or "0") * size + int(fraction or "0") * size // scale
 
 
 StrMap = Mapping[str, str]

@@ -6,10 +6,11 @@ import os
 
 import msgspec
 from yurt.sdk.containers.address import Tls
-from yurt.sdk.containers.common import DEFAULT_CAPS, owner_of, parse_duration
+from yurt.sdk.containers.common import DEFAULT_CAPS, owner_of
 from yurt.sdk.containers.options import AgentAuth, DanglingRules, Gc, Volumes, dangling_rules, image_delay_s
 from yurt.sdk.driver import Capabilities, PluginContext
-from yurt.sdk.schema import decode_config
+from yurt.sdk.schema import decode_config, duration_option
+from yurt.sdk.value import NANOSECONDS
 
 NAME = "docker"
 ENGINE = "Docker"
@@ -250,6 +251,6 @@ def durations_of(options: PluginOptions) -> Durations:
     """Every duration of the agent's configuration; raises Invalid that names an invalid one."""
     return Durations(
         image_delay_s=image_delay_s(options.gc),
-        pull_s=parse_duration(options.image_pull_timeout, option="image_pull_timeout"),
-        pull_activity_s=parse_duration(options.pull_activity_timeout, option="pull_activity_timeout"),
+        pull_s=duration_option(options.image_pull_timeout, option="image_pull_timeout") / NANOSECONDS,
+        pull_activity_s=duration_option(options.pull_activity_timeout, option="pull_activity_timeout") / NANOSECONDS,
     )

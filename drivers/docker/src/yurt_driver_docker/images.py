@@ -17,7 +17,6 @@ from typing import Any
 import aiohttp
 import msgspec
 from yurt.sdk.containers.background import DriverTasks
-from yurt.sdk.containers.common import parse_duration
 from yurt.sdk.containers.engine import Engine, EngineDown, lines_of
 from yurt.sdk.containers.images import (
     PulledImages,
@@ -33,6 +32,8 @@ from yurt.sdk.containers.packages import import_whole
 from yurt.sdk.containers.progress import StartProgress
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
+from yurt.sdk.schema import duration_option
+from yurt.sdk.value import NANOSECONDS
 
 from yurt_driver_docker.config import PluginConfig, TaskConfig
 
@@ -173,7 +174,8 @@ class Images:
         """Stream one pull to its end."""
         durations = self.config.durations
         timeout = config.image_pull_timeout
-        limit_s = parse_duration(timeout, option="image_pull_timeout") if timeout else durations.pull_s
+        own = duration_option(timeout, option="image_pull_timeout") / NANOSECONDS if timeout else None
+        limit_s = durations.pull_s if own is None else own
         progress = self._progress[name.text] = PullProgress()
         query = {"fromImage": name.repository, "tag": name.tag}
         try:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from yurt.sdk.driver import ExitResult, TaskRequest
-from yurt.sdk.errors import Invalid
+from yurt.sdk.schema import duration_option
 from yurt.sdk.value import NANOSECONDS, UnixNano, Value
 
-UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
 ENCODED_OUTPUT_BYTES_MAX = 1024 * 1024
 
 
@@ -74,36 +71,32 @@ class Behaviour(Value, rename=None):
     exec: Behaviour | None = None
 
 
-def parse_duration(text: str, *, option: str) -> float:
+def duration_s(text: str, *, option: str) -> float:
     """A Go duration ("1m30s", "250ms") or plain seconds, in seconds; empty is 0."""
     if not text:
         return 0.0
-    if text.replace(".", "", 1).isdigit():
-        return float(text)
-    parts = DURATION.findall(text)
-    if "".join(number + unit for number, unit in parts) != text:
-        raise Invalid(f'{option} = "{text}" is not a valid duration; write it as 250ms, 10s or 1m30s')
-    return sum(float(number) * UNITS_S[unit] for number, unit in parts)
+    is_plain = text.replace(".", "", 1).isdecimal()
+    return duration_option(f"{text}s" if is_plain else text, option=option) / NANOSECONDS
 
 
-def behaviour_of(config: CommandConfig) -> Behaviour:
-    """The behaviour of a command; raises Invalid for an invalid duration."""
+def behaviour_of(config: CommandConfig, *, path: str = "") -> Behaviour:
+    """The behaviour of a command; raises Invalid for an invalid duration, named by the path of its block and option."""
     task = config if isinstance(config, TaskConfig) else None
     return Behaviour(
-        run_for_s=parse_duration(config.run_for, option="run_for"),
-        kill_after_s=parse_duration(task.kill_after if task else "", option="kill_after"),
-        exec=behaviour_of(task.exec_command) if task and task.exec_command else None,
+        run_for_s=duration_s(config.run_for, option=f"{path}run_for"),
+        kill_after_s=duration_s(task.kill_after if task else "", option="kill_after"),
+        exec=behaviour_of(task.exec_command, path="exec_command.") if task and task.exec_command else None,
         end=ExitResult(exit_code=config.exit_code, signal=config.exit_signal, error=config.exit_err_msg),
         signal_error=config.signal_error,
         stdout=ScriptedOutput(
             text=config.stdout_string,
             repeat=config.stdout_repeat,
-            every_s=parse_duration(config.stdout_repeat_duration, option="stdout_repeat_duration"),
+            every_s=duration_s(config.stdout_repeat_duration, option=f"{path}stdout_repeat_duration"),
         ),
         stderr=ScriptedOutput(
             text=config.stderr_string,
             repeat=config.stderr_repeat,
-            every_s=parse_duration(config.stderr_repeat_duration, option="stderr_repeat_duration"),
+            every_s=duration_s(config.stderr_repeat_duration, option=f"{path}stderr_repeat_duration"),
         ),
     )
 

@@ -36,8 +36,8 @@ from yurt_driver_mock.config import (
     TaskConfig,
     behaviour_of,
     decode_behaviour,
+    duration_s,
     encode_behaviour,
-    parse_duration,
     remaining_s,
     whole_output,
 )
@@ -151,7 +151,7 @@ class MockDriver:
         if request.task_id in self._tasks:
             raise DriverError(f"task {request.task_id} runs already; destroy it first")
         behaviour = behaviour_of(config)
-        await asyncio.sleep(parse_duration(config.start_block_for, option="start_block_for"))
+        await asyncio.sleep(duration_s(config.start_block_for, option="start_block_for"))
         if config.start_error:
             raise (RecoverableError if config.start_error_recoverable else DriverError)(config.start_error)
         logs_base = f"{request.dirs.logs_dir}/{request.task_name}" if request.dirs.logs_dir else ""

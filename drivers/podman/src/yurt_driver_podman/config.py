@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import msgspec
-from yurt.sdk.containers.common import DEFAULT_CAPS, owner_of, parse_duration
+from yurt.sdk.containers.common import DEFAULT_CAPS, owner_of
 from yurt.sdk.containers.options import AgentAuth, DanglingRules, Gc, Volumes, dangling_rules, image_delay_s
 from yurt.sdk.driver import Capabilities, PluginContext
 from yurt.sdk.errors import Invalid
-from yurt.sdk.schema import decode_config
+from yurt.sdk.schema import decode_config, duration_option
+from yurt.sdk.value import NANOSECONDS
 
 DRIVER = "podman"
 ENGINE = "Podman"
@@ -158,7 +159,7 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
         """The time limit of an image pull: the task's own, or the agent's."""
         if not image_pull_timeout:
             return self.pull_s
-        return parse_duration(image_pull_timeout, option="image_pull_timeout")
+        return duration_option(image_pull_timeout, option="image_pull_timeout") / NANOSECONDS
 
 
 class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,6 +219,6 @@ def durations_of(options: PluginOptions) -> Durations:
     """Every duration of the agent's configuration; raises Invalid that names an invalid one."""
     return Durations(
         image_delay_s=image_delay_s(options.gc),
-        pull_s=parse_duration(options.image_pull_timeout, option="image_pull_timeout"),
-        client_s=parse_duration(options.client_http_timeout, option="client_http_timeout"),
+        pull_s=duration_option(options.image_pull_timeout, option="image_pull_timeout") / NANOSECONDS,
+        client_s=duration_option(options.client_http_timeout, option="client_http_timeout") / NANOSECONDS,
     )

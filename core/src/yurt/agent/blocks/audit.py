@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from yurt.agent.config_check import ConfigFinding
-from yurt.api.times import parse_duration
 from yurt.audit import settings
 from yurt.audit.settings import BEST_EFFORT, ENFORCED, AuditSettings, AuditSinkSettings, FilterSettings
-from yurt.sdk.value import NANOSECONDS
+from yurt.sdk.value import NANOSECONDS, parse_duration
 
 if TYPE_CHECKING:
     from yurt.audit.trail import AuditCounters, AuditTrail

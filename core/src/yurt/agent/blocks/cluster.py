@@ -8,9 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from yurt.agent.addresses import with_port
-from yurt.api.times import parse_duration
 from yurt.sdk.log_engines import OWN_ENGINES
-from yurt.sdk.value import NANOSECONDS, Value
+from yurt.sdk.value import NANOSECONDS, Value, parse_duration
 
 SERF_PORT, ETCD_PORT = 4648, 4649
 """The etcd port is the serf port plus one unless `ports { etcd }` says otherwise; 4649 is that of older versions."""

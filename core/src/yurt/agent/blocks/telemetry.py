@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from yurt.agent.config_check import ConfigFinding
-from yurt.api.times import parse_duration
+from yurt.sdk.value import parse_duration
 
 SINKS: Final = {"statsd_address": 8125, "statsite_address": 8125, "datadog_address": 8125}
 """The keys that configure a sink, and its default port."""

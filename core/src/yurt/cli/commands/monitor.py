@@ -64,6 +64,7 @@ COMMANDS = (
             text("server-id", "The agent of this server."),
         ),
         details="The level may differ from the agent's own log_level.",
+        exclusive=(("node-id", "server-id"),),
     ),
     CliCommand(
         "monitor export",
@@ -77,5 +78,6 @@ COMMANDS = (
             text("node-id", "The agent of this node."),
             text("server-id", "The agent of this server."),
         ),
+        exclusive=(("node-id", "server-id"),),
     ),
 )

@@ -178,8 +178,8 @@ class _QuotaReader:
 
     def _share(self, name: str, node: JsonNode, kind: str) -> float | int:
         """The weight or the protection, checked here so that a mistake shows its place."""
-        from yurt.api.times import parse_duration
         from yurt.rules.validation.quota import share_problems
+        from yurt.sdk.value import parse_duration
         from yurt.structs.quota import QuotaSpec
 
         value = node.value if isinstance(node, JsonScalar) else None

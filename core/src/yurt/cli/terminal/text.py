@@ -8,7 +8,6 @@ import time
 SECOND = 1_000_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 24 * 3600 * SECOND
 UNITS = (("y", 365 * DAY), ("mo", 30 * DAY), ("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND))
-_GO_UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": SECOND, "m": MINUTE, "h": HOUR}
 WORDS_MAX = 500
 """Characters of the words of another program in a message."""
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\d*(Z|[+-]\d\d:\d\d)\Z")
@@ -74,16 +73,12 @@ def go_duration(span_ns: int) -> str:
 
 def parse_duration(text: str) -> int:
     """Go's duration text as nanoseconds; raises ValueError for anything else."""
-    sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
-    if rest == "0":
-        return 0
-    parts = re.findall(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)", rest)
-    if not parts or "".join(number + unit for number, unit in parts) != rest:
-        raise ValueError(f'"{text}" is not a duration such as 30s or 1h30m')
-    total = sum(float(number) * _GO_UNITS[unit] for number, unit in parts)
-    if total == float("inf"):
-        raise ValueError(f'"{text[:64]}" is too long for a duration')
-    return sign * round(total)
+    from yurt.sdk.value import parse_duration as parse  # few commands need it
+
+    try:
+        return parse(text)
+    except ValueError:
+        raise ValueError(f'"{text[:64]}" is not a duration such as 30s or 1h30m') from None
 
 
 def parse_time(text: str | None) -> int:

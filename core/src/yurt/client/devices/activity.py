@@ -35,9 +35,9 @@ from yurt.client.devices.task_stats import booked_mb, is_attributed, own_uses
 from yurt.client.sample_ring import SampleRing
 from yurt.lifecycle.task import RUNNING, STOPPING
 from yurt.runtime.env import Env
-from yurt.sdk.containers.common import parse_duration
 from yurt.sdk.device import WHOLE, DeviceClaim, DeviceUse
-from yurt.sdk.value import UnixNano, replace
+from yurt.sdk.schema import duration_option
+from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.structs.accounting.devices import DeviceAccounting
 
 OPTION: Final = "usage_history.device_interval"
@@ -57,7 +57,9 @@ WHOLE_PERCENT: Final = 100.0
 def interval_of(options: Mapping[str, str]) -> float:
     """The time between samples in seconds; raises DriverError when the option is not a valid duration."""
     text = options.get(OPTION)
-    return INTERVAL_S if text is None else max(INTERVAL_MIN_S, parse_duration(text, option=OPTION))
+    if text is None:
+        return INTERVAL_S
+    return max(INTERVAL_MIN_S, duration_option(text, option=OPTION) / NANOSECONDS)
 
 
 class _Last(NamedTuple):

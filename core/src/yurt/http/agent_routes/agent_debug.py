@@ -14,14 +14,13 @@ from contextlib import aclosing
 from aiohttp import web
 
 from yurt.api.encode import encode_builtins
-from yurt.api.times import parse_duration
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.forwarding.at_leader import LEADER_FORWARDING
 from yurt.http.forwarding.targets import node_of_query, other_server
 from yurt.http.query import flag
 from yurt.runtime.diagnostics import HOST, JOURNAL, LOG_FILE, PROFILE, agent_diagnostics
-from yurt.sdk.value import NANOSECONDS
+from yurt.sdk.value import NANOSECONDS, parse_duration
 
 DEFAULT_SINCE = "72h"
 

@@ -107,7 +107,8 @@ async def _send_messages(parts: AsyncIterator[ApiPart], peer: web.WebSocketRespo
     try:
         async for message in _messages(parts):
             if message.kind == CLOSE:
-                code, reason = int.from_bytes(message.data[:2], "big") or NORMAL, message.data[2:].decode(errors="replace")
+                code = int.from_bytes(message.data[:2], "big") or NORMAL
+                reason = message.data[2:].decode(errors="replace")
                 break
             if message.kind == TEXT:
                 await peer.send_str(message.data.decode(errors="replace"))

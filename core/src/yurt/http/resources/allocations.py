@@ -73,10 +73,10 @@ async def stop(call: Call) -> web.Response:
 
 async def keep(call: Call) -> web.Response:
     """PUT /v1/allocation/:id/keep."""
+    body = await call.body(AllocKeepBody)
     alloc_id = check_uuid(call.part("id"), "alloc")
     if alloc_id not in call.view().of(AllocationRows):
         raise Refused(404, "allocation not found")
-    body = await call.body(AllocKeepBody)
     done = await call.operations.allocations.keep(alloc_id, body.duration)
     answer = {"KeptUntil": done.kept_until, "Keeps": done.keeps, "Index": done.index}
     return json_answer(call, answer, index=done.index)

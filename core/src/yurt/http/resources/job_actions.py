@@ -167,7 +167,7 @@ async def force_periodic(call: Call) -> web.Response:
 
 async def dispatch(call: Call) -> web.Response:
     """PUT /v1/job/:id/dispatch."""
-    body = await call.body(JobDispatchBody, optional=True)
+    body = await call.body(JobDispatchBody)
     _check_job_id(body.job_id, call, "Job ID does not match")
     return await _dispatch(call, body)
 

@@ -27,7 +27,7 @@ class TagVersionBody(Value):
 
 async def apply(call: Call) -> web.Response:
     """PUT /v1/job/:id/versions/:name/tag."""
-    body = await call.body(TagVersionBody, optional=True)
+    body = await call.body(TagVersionBody)
     name = call.part("tag")
     if not NAME.match(name):
         raise Refused(400, "the name of a tag has 1 to 128 characters")

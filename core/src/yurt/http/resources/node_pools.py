@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from aiohttp import web
 
 from yurt.api.page import by_name
@@ -59,12 +57,10 @@ async def upsert(call: Call) -> web.Response:
 
 async def _pool_of_body(call: Call) -> NodePool:
     """The pool of a body; its queue in any of the published spellings."""
+    from yurt.api.decode import need_object
     from yurt.api.node_pools import decode_node_pool
 
-    document = await call.document()
-    if not isinstance(document, Mapping):
-        raise Refused(400, "NodePool: expected object")
-    pool, problems = decode_node_pool(document)
+    pool, problems = decode_node_pool(need_object(await call.document(), "NodePool"))
     if problems:
         raise Refused(400, multi_error(problems))
     return pool

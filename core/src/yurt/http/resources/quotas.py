@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from yurt.api.decode import decode_value
+from yurt.api.decode import decode_value, need_object
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager
 from yurt.api.row_texts import row_form
@@ -75,9 +75,7 @@ async def _body_spec(call: Call) -> QuotaSpec:
     """The valid specification of the body."""
     from yurt.rules.validation.quota import quota_problems
 
-    document = await call.document()
-    if not isinstance(document, Mapping):
-        raise Refused(400, "QuotaSpec: expected object")
+    document = need_object(await call.document(), "QuotaSpec")
     spec, unknown = decode_value(normalised(document), QuotaSpec, name="QuotaSpec")
     if spec.name != call.request.match_info.get("name", spec.name):
         raise Refused(400, "Quota name does not match request path")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from yurt.sdk.errors import DriverError, Invalid
+from yurt.sdk.errors import DriverError
 from yurt.sdk.value import UnixNano
 
 MIB = 1 << 20
@@ -26,8 +26,6 @@ DEFAULT_CAPS = (
     "audit_write", "chown", "dac_override", "fowner", "fsetid", "kill", "mknod", "net_bind_service", "setfcap",
     "setgid", "setpcap", "setuid", "sys_chroot",
 )  # fmt: skip
-DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
-UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 STAMP = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$")
 SIGNALS = {each.name: int(each) for each in signal.Signals}
 SIGNAL_BASE = 128
@@ -45,14 +43,6 @@ def wall_clock() -> UnixNano:
 def owner_of(state_dir: str) -> str:
     """The label value that marks this client's containers on a shared engine."""
     return hashlib.blake2b(os.path.abspath(state_dir).encode(), digest_size=8).hexdigest()
-
-
-def parse_duration(text: str, *, option: str) -> float:
-    """A Go duration ("1m30s", "250ms") in seconds."""
-    parts = DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise Invalid(f'{option} = "{text}" is not a valid duration; write it as 250ms, 10s or 1m30s')
-    return sum(float(number) * UNITS_S[unit] for number, unit in parts)
 
 
 def merged(entries: Iterable[dict[str, str]]) -> dict[str, str]:

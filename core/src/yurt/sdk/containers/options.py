@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from yurt.sdk.containers.common import parse_duration
+from yurt.sdk.schema import duration_option
+from yurt.sdk.value import NANOSECONDS
 
 MIN_PERIOD_S = 1.0
 
@@ -55,12 +56,16 @@ def dangling_rules(gc: Gc) -> DanglingRules:
     settings = gc.dangling_containers
     return DanglingRules(
         enabled=settings.enabled,
-        period_s=max(MIN_PERIOD_S, parse_duration(settings.period, option="gc.dangling_containers.period")),
-        grace_s=parse_duration(settings.creation_grace, option="gc.dangling_containers.creation_grace"),
+        period_s=max(MIN_PERIOD_S, _seconds(settings.period, "gc.dangling_containers.period")),
+        grace_s=_seconds(settings.creation_grace, "gc.dangling_containers.creation_grace"),
         dry_run=settings.dry_run,
     )
 
 
 def image_delay_s(gc: Gc) -> float:
     """The delay between an image's last use and its removal."""
-    return parse_duration(gc.image_delay, option="gc.image_delay")
+    return _seconds(gc.image_delay, "gc.image_delay")
+
+
+def _seconds(text: str, option: str) -> float:
+    return duration_option(text, option=option) / NANOSECONDS

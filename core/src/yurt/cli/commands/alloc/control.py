@@ -91,6 +91,7 @@ COMMANDS = (
         (1, 2),
         "<allocation> [<task>]",
         "one or two arguments: <allocation> [<task>]",
+        exclusive=(("task", "<task>"),),
     ),
     CliCommand(
         "alloc signal",
@@ -100,6 +101,7 @@ COMMANDS = (
         (1, 2),
         "<allocation> [<task>]",
         "one or two arguments: <allocation> [<task>]",
+        exclusive=(("task", "<task>"),),
     ),
     CliCommand(
         "alloc stop",

@@ -102,6 +102,7 @@ COMMANDS = (
         (1, 2),
         "<allocation> [<path>]",
         "one or two arguments: <allocation> [<path>]",
+        exclusive=(("stat", "f"), ("stat", "tail"), ("n", "c")),
     ),
     CliCommand(
         "alloc logs",
@@ -124,5 +125,6 @@ COMMANDS = (
         (1, 2),
         "<allocation> [<task>]",
         "one or two arguments: <allocation> [<task>]",
+        exclusive=(("task", "<task>"), ("n", "c")),
     ),
 )

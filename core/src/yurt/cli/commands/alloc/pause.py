@@ -48,5 +48,6 @@ COMMANDS = (
         details="A paused task has ended and starts again when it may run; its allocation stays where it is. Restarts "
         "of the agent keep the pause. For a task with a schedule block, pause and run override the schedule until "
         "-state=scheduled; -status prints scheduled_pause outside its hours.",
+        exclusive=(("task", "<task>"), ("status", "state")),
     ),
 )

@@ -249,6 +249,12 @@ COMMANDS = (
         "[<filename>]",
         "at most one argument: <filename>",
         details="The example runs on `yurt agent -dev` as it is.",
+        exclusive=(
+            ("template", "list-templates"),
+            ("template", "short"),
+            ("list-templates", "<filename>"),
+            ("list-templates", "short"),
+        ),
     ),
     CliCommand(
         "job convert",
@@ -282,5 +288,6 @@ file that is written holds values only. What a job file cannot say is named on s
         (1, 1),
         "<job>",
         "one argument: <job>",
+        exclusive=(("hcl", "json"), ("hcl", "t")),
     ),
 )

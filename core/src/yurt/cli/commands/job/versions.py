@@ -118,6 +118,7 @@ COMMANDS = (
         (1, 1),
         "<job>",
         "one argument: <job>",
+        exclusive=(("diff-version", "diff-tag"),),
     ),
     CliCommand(
         "job revert",

@@ -46,6 +46,8 @@ def apply_meta(call: Invocation) -> int:
         key, mark, value = word.partition("=")
         if not mark or not key:
             raise UsageError(f"{word!r} is not a key=value pair")
+        if key in meta and meta[key] is None:
+            raise UsageError(f'the key "{key}" is set and taken away: leave it out of one of both')
         meta[key] = value
     if not meta:
         raise UsageError("Must specify at least one key=value pair, or -unset")

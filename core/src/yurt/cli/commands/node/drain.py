@@ -176,6 +176,12 @@ COMMANDS = (
         (0, 1),
         "<node>",
         "one argument: <node>",
+        exclusive=(
+            ("disable", "force"),
+            ("disable", "deadline"),
+            ("disable", "no-deadline"),
+            ("disable", "ignore-system"),
+        ),
     ),
     CliCommand(
         "node eligibility",

@@ -274,5 +274,13 @@ COMMANDS = (
         "[<node>]",
         "at most one argument: <node>",
         details="Of one node it shows the drivers, resources, events and allocations.",
+        exclusive=(
+            ("filter", "<node>"),
+            ("per-page", "<node>"),
+            ("page-token", "<node>"),
+            ("quiet", "<node>"),
+            ("os", "<node>"),
+            ("allocs", "<node>"),
+        ),
     ),
 )

@@ -43,5 +43,6 @@ COMMANDS = (
             text("format", f'Nothing for JSON, or "{PROMETHEUS}".'),
             *JSON_FLAGS,
         ),
+        exclusive=(("format", "json"), ("format", "t")),
     ),
 )

@@ -70,5 +70,6 @@ COMMANDS = (
         (0, 1),
         "[claim_id]",
         "at most one argument: [claim_id]",
+        exclusive=(("job", "<claim_id>"), ("group", "<claim_id>"), ("volume-name", "<claim_id>")),
     ),
 )

@@ -102,7 +102,8 @@ COMMANDS = (
             VERBOSE,
         ),
         (0, 1),
-        "[-plugin <plugin id>]",
+        "[<plugin id>]",
         "at most one argument: <plugin id>",
+        exclusive=(("plugin", "<plugin id>"),),
     ),
 )
