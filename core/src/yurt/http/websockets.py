@@ -54,7 +54,7 @@ HANDSHAKE_VERSION = 1
 HANDSHAKE_LIMIT_S = 10.0
 """Until the whole first message has come, whatever comes before it."""
 
-OPENED: web.RequestKey[FirstMessageSocket] = web.RequestKey("yurt_opened", FirstMessageSocket)
+OPENED: web.RequestKey[web.WebSocketResponse] = web.RequestKey("yurt_opened", web.WebSocketResponse)
 """The websocket of a request that was opened before its caller was known."""
 
 
