@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from yurt.api.websocket import BINARY, CLOSE, PING, TEXT, BrokenFrame, Message, encode
-from yurt.http.edge.first_message import FIRST_BYTES_MAX, Gate
+from yurt.http.edge.first_message import FIRST_BYTES_MAX, FirstMessageGate
 
 MASK = b"abcd"
 
@@ -45,8 +45,8 @@ class Scene:
 
     def __init__(self) -> None:
         self.connection = Connection()
-        self.gate = Gate(self.connection)
-        self.gate.parser = self.connection
+        self.gate = FirstMessageGate(self.connection)
+        self.gate.attach(self.connection)
 
     def feed(self, *frames: bytes, size: int = 1 << 20) -> None:
         data = b"".join(frames)

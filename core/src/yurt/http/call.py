@@ -234,13 +234,6 @@ class Call(msgspec.Struct, eq=False):
         """This server's state, with or without a leader: for requests that a node answers, wherever they arrive."""
         return View(self.server.replica.state, self.access)
 
-    def loaded_view(self) -> View:
-        """As `known_view`; raises Unavailable until the state is loaded: a server that reads its log knows too little
-        to call anything unknown.
-        """
-        self.server.loader.need_state()
-        return self.known_view()
-
     def subscription(self, event_filter: EventFilter) -> Subscription:
         """The caller's subscription to changes; raises as `read_state` does, and PermissionDenied for a topic."""
         from yurt.server.views.events import Subscription
@@ -278,6 +271,14 @@ class Call(msgspec.Struct, eq=False):
         """The state for a consistent read; raises as `need_state` does."""
         self.need_state()
         return self.server.replica.state
+
+
+def loaded_view(call: Call) -> View:
+    """As `Call.known_view`; raises Unavailable until the state is loaded: a server that reads its log knows too little
+    to call anything unknown.
+    """
+    call.server.loader.need_state()
+    return call.known_view()
 
 
 def is_shown_again(callers: Callers, request: web.Request, last: LastSecret) -> bool:

@@ -24,7 +24,7 @@ from yurt.access import ANYWHERE, needs
 from yurt.access.needs import Capability
 from yurt.api.commands import why_not_hint
 from yurt.http.agent_info import AgentInfo
-from yurt.http.call import Call
+from yurt.http.call import Call, loaded_view
 from yurt.http.cluster import leader_address
 from yurt.http.errors import Refused
 from yurt.sdk.value import NANOSECONDS, UnixNano
@@ -306,7 +306,7 @@ async def _answer(call: Call, title: str, parts: Callable[[], list[Part]], *, st
 
 async def start(call: Call) -> web.Response:
     """GET /ui/plain/: jobs, nodes and servers, each where the caller could list them in the API too."""
-    view, members = call.loaded_view(), call.cluster.members()
+    view, members = loaded_view(call), call.cluster.members()
     leader = leader_address(call.cluster, call.server_facts, call.agent)
     parts: list[Callable[[], Part]] = [partial(jobs_part, view.narrowed(LIST_JOBS).for_thread())]
     if call.access.narrowed(needs.NODE_READ).allows(ANYWHERE):
@@ -317,7 +317,7 @@ async def start(call: Call) -> web.Response:
 
 async def one_job(call: Call) -> web.Response:
     """GET /ui/plain/jobs/:id: a job with its allocations; the id may hold slashes."""
-    view, job_id = call.loaded_view(), call.part("job_id")
+    view, job_id = loaded_view(call), call.part("job_id")
     job = view.of(JobRows).get((call.options.namespace, job_id))
     if job is None:
         missing = Part(job_id, lines=["There is no such job in this namespace."])

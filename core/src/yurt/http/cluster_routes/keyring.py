@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from yurt.api.encode import to_wire
-from yurt.http.call import Call, json_answer
+from yurt.http.call import Call, json_answer, loaded_view
 from yurt.http.errors import Refused
 from yurt.http.query import flag, number
 from yurt.sdk.errors import Conflict, Invalid
@@ -19,7 +19,7 @@ async def keys(call: Call) -> web.Response:
 
     `Keyring` and `KeyringProblem` are those of the server that answers: each has files of its own.
     """
-    rows = call.loaded_view().of(RootKeyRows)
+    rows = loaded_view(call).of(RootKeyRows)
     root_keys = rows.oldest_first()
     wrappings = await call.context.env.in_thread(call.operations.root_keys.wrappings, [key.key_id for key in root_keys])
     shown = [

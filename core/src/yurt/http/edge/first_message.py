@@ -33,11 +33,11 @@ class _State(Enum):
 class FirstMessageSocket(web.WebSocketResponse):
     """A websocket that passes nothing on to its reader until the sender of its first message is admitted."""
 
-    _gate: Gate | None = None
+    _gate: FirstMessageGate | None = None
 
     def _post_start(self, request: Any, protocol: str | None, writer: Any) -> None:
         # aiohttp hands its parser to the connection here, together with the bytes that came behind the head.
-        self._gate = Gate(request.protocol)
+        self._gate = FirstMessageGate(request.protocol)
         super()._post_start(_Handover(request, self._gate), protocol, writer)  # type: ignore[arg-type]
 
     async def first_message(self) -> Message:
@@ -59,21 +59,25 @@ class FirstMessageSocket(web.WebSocketResponse):
             self._gate.refuse()
 
 
-class Gate:
+class FirstMessageGate:
     """Stands between a connection and aiohttp's parser of its frames, which it calls as the connection would."""
 
     def __init__(self, protocol: Any) -> None:
-        self.parser: Any = None
+        self._parser: Any = None
         self.first: asyncio.Future[Message | BrokenFrame] = asyncio.get_running_loop().create_future()
         self._protocol = protocol
         self._frames = WebSocketFrames(is_masked=True, bytes_max=FIRST_BYTES_MAX)
         self._state = _State.AWAITING
         self._held = b""
 
+    def attach(self, parser: Any) -> None:
+        """Stand before this parser, before any byte comes."""
+        self._parser = parser
+
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
         """Bytes arrived."""
         if self._state is _State.ADMITTED:
-            found: tuple[bool, bytes] = self.parser.feed_data(data)
+            found: tuple[bool, bytes] = self._parser.feed_data(data)
             return found
         if self._state is _State.HOLDING:
             self._held += data
@@ -87,13 +91,13 @@ class Gate:
         """The connection has ended."""
         if not self.first.done():
             self.first.set_result(Message(CLOSE, b""))
-        self.parser.feed_eof()
+        self._parser.feed_eof()
 
     def admit(self) -> None:
         """Pass on what was held, and what comes from now on."""
         held, self._held, self._state = self._held, b"", _State.ADMITTED
         if held:
-            self.parser.feed_data(held)
+            self._parser.feed_data(held)
         self._read_on()
 
     def refuse(self) -> None:
@@ -139,19 +143,19 @@ class Gate:
             self._frames.take_rest()
             return
         if message is not None:
-            self.parser.feed_data(encode(CLOSE, message.data, mask=NO_MASK))
+            self._parser.feed_data(encode(CLOSE, message.data, mask=NO_MASK))
 
 
 class _Handover:
     """The request as `_post_start` uses it: the connection gets the gate in the place of the parser."""
 
-    def __init__(self, request: Any, gate: Gate) -> None:
+    def __init__(self, request: Any, gate: FirstMessageGate) -> None:
         self._protocol = request._protocol
         self.protocol = self
         self._gate = gate
 
     def set_parser(self, parser: Any, data_received_cb: Any = None) -> None:
-        self._gate.parser = parser
+        self._gate.attach(parser)
         self._protocol.set_parser(self._gate, data_received_cb=data_received_cb)
 
     def keep_alive(self, value: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.access import Scope
-from yurt.http.call import Call
+from yurt.http.call import Call, loaded_view
 from yurt.http.errors import Refused
 from yurt.http.forwarding.at_leader import LEADER_FORWARDING
 from yurt.http.lists import check_uuid
@@ -57,7 +57,7 @@ def find_alloc(call: Call, alloc_id: str) -> AllocTarget:
             raise unknown
         node: NodePort = call.client.calls
     else:
-        alloc = call.loaded_view().of(AllocationRows).get(alloc_id)
+        alloc = loaded_view(call).of(AllocationRows).get(alloc_id)
         if alloc is None:
             raise unknown
         scope, node = Scope(namespace=alloc.namespace), _connected(call, alloc.node_id)
@@ -74,7 +74,7 @@ def node_of_id(call: Call, node_id: str) -> NodePort:
     """The node of an id, or without one the agent's own client."""
     if not node_id or (call.client is not None and node_id == call.client.node_id):
         return _own_client(call)
-    if node_id not in call.loaded_view().of(NodeRows):
+    if node_id not in loaded_view(call).of(NodeRows):
         raise Refused(404, f'Unknown node "{node_id[:64]}"', reason=Reason.UNKNOWN_NODE)
     return _connected(call, node_id)
 
