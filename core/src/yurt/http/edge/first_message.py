@@ -23,7 +23,7 @@ FIRST_BYTES_MAX: Final = 8 * 1024
 NO_MASK = b"\0\0\0\0"
 
 
-class _State(Enum):
+class _GateState(Enum):
     AWAITING = auto()
     HOLDING = auto()
     ADMITTED = auto()
@@ -38,7 +38,7 @@ class FirstMessageSocket(web.WebSocketResponse):
     def _post_start(self, request: Any, protocol: str | None, writer: Any) -> None:
         # aiohttp hands its parser to the connection here, together with the bytes that came behind the head.
         self._gate = FirstMessageGate(request.protocol)
-        super()._post_start(_Handover(request, self._gate), protocol, writer)  # type: ignore[arg-type]
+        super()._post_start(_GatedRequest(request, self._gate), protocol, writer)  # type: ignore[arg-type]
 
     async def first_message(self) -> Message:
         """The first message, CLOSE for a caller that leaves; raises BrokenFrame, for a message too long as well."""
@@ -67,7 +67,7 @@ class FirstMessageGate:
         self.first: asyncio.Future[Message | BrokenFrame] = asyncio.get_running_loop().create_future()
         self._protocol = protocol
         self._frames = WebSocketFrames(is_masked=True, bytes_max=FIRST_BYTES_MAX)
-        self._state = _State.AWAITING
+        self._state = _GateState.AWAITING
         self._held = b""
 
     def attach(self, parser: Any) -> None:
@@ -76,12 +76,12 @@ class FirstMessageGate:
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
         """Bytes arrived."""
-        if self._state is _State.ADMITTED:
+        if self._state is _GateState.ADMITTED:
             found: tuple[bool, bytes] = self._parser.feed_data(data)
             return found
-        if self._state is _State.HOLDING:
+        if self._state is _GateState.HOLDING:
             self._held += data
-        elif self._state is _State.AWAITING:
+        elif self._state is _GateState.AWAITING:
             self._await(bytes(data))
         else:
             self._drop(bytes(data))
@@ -95,16 +95,16 @@ class FirstMessageGate:
 
     def admit(self) -> None:
         """Pass on what was held, and what comes from now on."""
-        held, self._held, self._state = self._held, b"", _State.ADMITTED
+        held, self._held, self._state = self._held, b"", _GateState.ADMITTED
         if held:
             self._parser.feed_data(held)
         self._read_on()
 
     def refuse(self) -> None:
         """Pass on nothing but a close frame."""
-        if self._state is _State.ADMITTED:
+        if self._state is _GateState.ADMITTED:
             return
-        held, self._held, self._state = self._held, b"", _State.REFUSED
+        held, self._held, self._state = self._held, b"", _GateState.REFUSED
         self._drop(held)
         self._read_on()
 
@@ -124,7 +124,7 @@ class FirstMessageGate:
             self.first.set_result(message)
 
     def _hold(self) -> None:
-        self._state = _State.HOLDING
+        self._state = _GateState.HOLDING
         if self._protocol.transport is not None:
             self._protocol.transport.pause_reading()
 
@@ -146,7 +146,7 @@ class FirstMessageGate:
             self._parser.feed_data(encode(CLOSE, message.data, mask=NO_MASK))
 
 
-class _Handover:
+class _GatedRequest:
     """The request as `_post_start` uses it: the connection gets the gate in the place of the parser."""
 
     def __init__(self, request: Any, gate: FirstMessageGate) -> None:
