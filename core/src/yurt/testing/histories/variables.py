@@ -100,7 +100,7 @@ class VariableModel:
         if found is None or answer.index <= _low(found):
             return None
         after = _after(found, request, answer.index)._replace(last=answer.index)
-        return after if isinstance(request, Delete) else _shown(after, answer.body)
+        return after if isinstance(request, Delete) else _shown(after, _told(request, answer.body, after))
 
 
 def _low(state: VariableState) -> int:
@@ -142,6 +142,11 @@ def _shown(state: VariableState, shown: ShownVariable) -> VariableState | None:
     if not is_same or (shown.lock and state.lock not in (shown.lock, UNTOLD)):
         return None
     return state._replace(at=shown.at, created=shown.created, lock=shown.lock or state.lock)
+
+
+def _told(request: Any, shown: ShownVariable, after: VariableState) -> ShownVariable:
+    """What an answer tells; that to the release of a lock has no items."""
+    return shown._replace(mark=after.mark) if isinstance(request, Release) and not shown.mark else shown
 
 
 def _read(state: VariableState, request: Any, answer: Reply) -> VariableState | None:
