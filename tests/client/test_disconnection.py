@@ -34,3 +34,41 @@ async def test_an_allocation_with_a_short_limit_ends_although_it_began_after_a_c
         assert stops, "the pause without limits would have ended at 6 s"
     finally:
         running.cancel()
+
+
+async def test_a_limit_that_an_allocation_gets_later_counts() -> None:
+    env = FakeEnv()
+    table, stops = AllocTable(env), list[Any]()
+    begin_s = env.monotonic()
+    watch = DisconnectionWatch(table, env, contact=lambda: Contact(last_ok_s=begin_s))
+    runner: Any = SimpleNamespace(
+        alloc=SimpleNamespace(id="a", job=factories.job("b")), task_group=factories.group(), is_live=True,
+        stop=stops.append,
+    )  # fmt: skip
+    table.begin(runner)
+    running = asyncio.ensure_future(watch.run())
+    try:
+        await env.advance(60)
+        assert not stops
+        runner.task_group = factories.group(disconnect=DisconnectStrategy(stop_on_client_after=seconds(2)))
+        table.has_changed.set()
+        await env.advance(2)
+        assert stops
+    finally:
+        running.cancel()
+
+
+async def test_the_watch_sleeps_while_no_allocation_has_a_limit() -> None:
+    env = FakeEnv()
+    asked = list[float]()
+
+    def contact() -> Contact:
+        asked.append(env.monotonic())
+        return Contact(last_ok_s=env.monotonic())
+
+    running = asyncio.ensure_future(DisconnectionWatch(AllocTable(env), env, contact=contact).run())
+    try:
+        await env.advance(600)
+        assert len(asked) == 1
+    finally:
+        running.cancel()

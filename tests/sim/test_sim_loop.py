@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from yurt.testing.sim.loop import PROCESS, Process, SimLoop, Stuck, run_on
+from yurt.testing.sim.loop import PROCESS, TASKS_MIN, Process, SimLoop, Stuck, run_on
 
 
 def test_hours_pass_without_a_wait_and_timers_fire_in_their_order() -> None:
@@ -117,6 +117,52 @@ def test_a_killed_process_ends_with_all_that_it_began() -> None:
         assert len(ticks) == 1
 
     run_on(loop, main())
+
+
+def test_a_process_keeps_few_tasks_that_have_ended_and_all_that_have_not() -> None:
+    loop, process, kept = SimLoop(1), Process("a"), list[int]()
+
+    async def parent() -> None:
+        waiting = [asyncio.ensure_future(asyncio.sleep(60)) for _ in range(5)]
+        for _ in range(2000):
+            await asyncio.create_task(asyncio.sleep(0))
+            kept.append(len(process._tasks))
+        assert process.tasks[1:] == tuple(waiting)
+        await asyncio.gather(*waiting)
+
+    async def main() -> None:
+        await loop.spawn(process, parent(), "parent")
+
+    run_on(loop, main())
+    assert max(kept) <= TASKS_MIN + 1
+    assert not process.tasks
+
+
+def test_an_exception_at_which_nobody_looks_is_kept_unless_its_process_was_killed() -> None:
+    loop = SimLoop(1)
+
+    async def failing() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise OSError("no space")
+
+    async def main() -> None:
+        for is_killed in (False, True):
+            process = Process("a")
+            task = loop.spawn(process, failing(), "failing")
+            await asyncio.sleep(1)
+            if is_killed:
+                del task
+                await loop.kill(process)
+            else:
+                task.cancel()
+                del task
+                await asyncio.sleep(1)
+                assert not process.tasks
+
+    run_on(loop, main())
+    assert len(loop.failures) == 1 and "no space" in loop.failures[0]
 
 
 def test_what_nobody_handles_is_kept() -> None:

@@ -52,8 +52,8 @@ class AllocTable:
         self.live: dict[str, AllocRunner] = {}
         """Runners by allocation id; a runner remains until drivers have freed the resources of its ended tasks."""
         self.ended: dict[str, EndedAlloc] = {}
-        self.has_begun = asyncio.Event()
-        """Set when an allocation begins."""
+        self.has_changed = asyncio.Event()
+        """Set when an allocation begins or the servers have changed one."""
         self._env = env
         self._restored = asyncio.Event()
 
@@ -71,7 +71,7 @@ class AllocTable:
     def begin(self, runner: AllocRunner) -> None:
         """Add an allocation that begins."""
         self.live[runner.alloc.id] = runner
-        self.has_begun.set()
+        self.has_changed.set()
 
     def set_restored(self) -> None:
         """Declare the allocations of an earlier agent restored; `find` then answers."""

@@ -50,6 +50,7 @@ class Assignments:
         runner = self._table.live.get(alloc.id)
         if runner is not None:
             runner.take_over(alloc)
+            self._table.has_changed.set()
         if alloc.id in self._table:
             if alloc.client_status == CLIENT_UNKNOWN:
                 self._reporter.resend(alloc.id)

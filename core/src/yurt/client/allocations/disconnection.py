@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 
 from yurt.client.allocations.alloc_table import AllocTable
@@ -13,9 +14,9 @@ from yurt.lifecycle.heartbeats import Contact
 from yurt.runtime.env import Env
 from yurt.sdk.value import seconds
 
-CHECK_MIN_S, CHECK_MAX_S = 1.0, 5.0
-"""The shortest and the longest time between two checks. An allocation that begins may have a shorter limit: the next
-check follows the shortest time later, for all that begin meanwhile."""
+CHECK_MIN_S = 1.0
+"""The shortest time between two checks. An allocation that begins or changes may have a shorter limit: the next check
+follows this much later, for all that begin or change meanwhile."""
 
 log = logging.getLogger(__name__)
 
@@ -29,18 +30,24 @@ class DisconnectionWatch:
         self._contact = contact
 
     async def run(self) -> None:
-        """Check until cancelled, whenever a limit may have been reached."""
-        pause_s = CHECK_MIN_S
+        """Check until cancelled, whenever a limit may have been reached.
+
+        An agent whose allocations have no limit wakes only for their changes.
+        """
+        changed = self._table.has_changed
         while True:
-            if await wait_or_sleep(self._env, self._table.has_begun, pause_s):
-                await self._env.sleep(CHECK_MIN_S)
-            self._table.has_begun.clear()
-            pause_s = max(CHECK_MIN_S, self._look())
+            left_s = self._look()
+            if left_s == math.inf:
+                await changed.wait()
+            elif not await wait_or_sleep(self._env, changed, max(CHECK_MIN_S, left_s)):
+                continue
+            await self._env.sleep(CHECK_MIN_S)
+            changed.clear()
 
     def _look(self) -> float:
-        """End the allocations that are cut off; returns the seconds until the first limit of the others."""
+        """End the allocations that are cut off; returns the seconds until the first limit of the others (inf: none)."""
         now_s, last_s = self._env.monotonic(), self._contact().last_ok_s
-        left_s = CHECK_MAX_S
+        left_s = math.inf
         for runner in self._table.live.values():
             job = runner.alloc.job
             after_s = heartbeats.stop_on_client_after_s(runner.task_group, job.type if job else "")

@@ -22,6 +22,8 @@ from typing import Any
 
 TICK_S = 1e-6
 """Callbacks of one turn take no time; a turn takes this long, so that no loop of turns stops the clock."""
+TASKS_MIN = 64
+"""How many tasks a process has at least before ended ones are dropped."""
 TURNS_MAX = 2_000_000
 """Turns without any timer in between: more mean a loop that never waits."""
 
@@ -42,13 +44,40 @@ class Process:
         self.is_dead = False
         self.is_paused = False
         self.clock_skew_s = 0.0
-        self.tasks: dict[asyncio.Task[Any], None] = {}
-        """In the order of their creation."""
+        self._tasks: list[asyncio.Task[Any]] = []
+        """Its tasks in the order of their creation, with ended ones that were not dropped yet."""
+        self._tasks_max = TASKS_MIN
         self.held: list[events.Handle] = []
         """What became due while it was paused."""
 
     def __repr__(self) -> str:
         return f"Process({self.name})"
+
+    @property
+    def tasks(self) -> tuple[asyncio.Task[Any], ...]:
+        """The tasks that have not ended, in the order of their creation."""
+        self.drop_ended()
+        return tuple(self._tasks)
+
+    def drop_ended(self) -> None:
+        """Forget the tasks that have ended; the loop then learns of exceptions that nobody looked at."""
+        self._tasks = [task for task in self._tasks if not task.done()]
+
+    def cancel(self) -> None:
+        """Cancel all tasks."""
+        for task in self.tasks:
+            task.cancel()
+
+    def has_begun(self, task: asyncio.Task[Any]) -> None:
+        """Keep a new task.
+
+        Ended ones are dropped each time their number may have doubled: a callback at the end of each task, of which
+        there are hundreds in a second, would cost more.
+        """
+        self._tasks.append(task)
+        if len(self._tasks) > self._tasks_max:
+            self.drop_ended()
+            self._tasks_max = max(TASKS_MIN, 2 * len(self._tasks))
 
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simulated process", default=None)
@@ -229,12 +258,15 @@ class SimLoop(asyncio.BaseEventLoop):
 
     async def kill(self, process: Process) -> None:
         """End a process as SIGKILL does: nothing that it does has an effect any more."""
+        process.drop_ended()  # an exception that nobody looked at until now fails the run
         process.is_dead = True
         self.resume(process)
+        within = contextvars.copy_context()
+        within.run(PROCESS.set, process)  # from now on it does not
         for _ in range(20):
-            for task in tuple(process.tasks):
-                task.cancel()
+            within.run(process.cancel)
             await asyncio.sleep(0.001)
+            within.run(process.drop_ended)
             if not process.tasks:
                 return
 
@@ -245,8 +277,7 @@ class SimLoop(asyncio.BaseEventLoop):
         )  # fmt: skip
         process = PROCESS.get() if context is None else context.get(PROCESS)
         if process is not None:
-            process.tasks[task] = None
-            task.add_done_callback(process.tasks.pop)
+            process.has_begun(task)
         return task
 
     def spawn(self, process: Process | None, coro: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
