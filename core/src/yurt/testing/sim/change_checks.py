@@ -1,15 +1,22 @@
-"""Invariants of the rows that a command changed: quotas, devices, gangs, reconnects, readiness, garbage collection.
+"""Invariants of the rows that a command changed: quotas, devices, gangs, reconnects, readiness, collection, lists.
 
 C6 what a plan adds fits the quota, C7 it gets only devices that its node offers to its group, B6 a gang is placed
 whole, D3 of an allocation and its replacement one stays, E1 a node becomes ready once it has reported its allocations,
-D9 only ended objects are collected. Each function gives the problem, or "" when there is none.
+D9 only ended objects are collected, A5 the index of a list grows when one of its rows is written or deleted. Each
+function gives the problem, or "" when there is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Any, Final
 
+from yurt.access import Access
 from yurt.scheduler.devices.unusable import unusable_device
+from yurt.server.views import Rows
+from yurt.server.views.cluster import NodeRows
+from yurt.server.views.jobs import JobRows
+from yurt.server.views.scheduling import AllocationRows, DeploymentRows, EvaluationRows
 from yurt.state import Change, Changes, Snapshot
 from yurt.state.quota_totals import members_of
 from yurt.state.usage import usage_of
@@ -19,9 +26,15 @@ from yurt.structs.commands import AnyCommand, ApplyPlan
 from yurt.structs.predicates import is_server_terminal, is_terminal
 from yurt.structs.rules import DEVICE_CHECK_RULES
 
+LISTED: Final[tuple[type[Rows[Any, Any]], ...]] = (AllocationRows, DeploymentRows, EvaluationRows, JobRows, NodeRows)
+EVERYTHING: Final = Access()
+"""The rights of a reader who sees every row."""
+
 
 def problem_of(before: Snapshot, state: Snapshot, command: AnyCommand, changes: Changes) -> str:
     """The first violation in the rows that a command changed."""
+    if problem := _of_lists(state, {each.table for each in changes}):
+        return problem
     for change in changes:
         problem = ""
         if change.table == "nodes":
@@ -35,6 +48,14 @@ def problem_of(before: Snapshot, state: Snapshot, command: AnyCommand, changes: 
     allocs = [each for each in changes if each.table == "allocs" and each.after is not None]
     of_devices = _of_devices(state, allocs) if command.rules_version >= DEVICE_CHECK_RULES else ""
     return of_devices or _of_quotas(before, state, allocs) or _of_gangs(state, allocs) or _of_reconnects(state, allocs)
+
+
+def _of_lists(state: Snapshot, tables: Collection[str]) -> str:
+    """A5: the index of a list is that of the last change of its rows, deletions included."""
+    for kind in LISTED:
+        if kind.name in tables and (index := kind(state, EVERYTHING).index) != state.index:
+            return f"A5 the list of {kind.name} is at index {index} after a change at index {state.index}"
+    return ""
 
 
 def _of_node(before: Snapshot, change: Change) -> str:

@@ -36,10 +36,18 @@ def ineligible(servers: list[ServerAgent]) -> list[str]:
     return sorted(each.id for each in _newest_nodes(servers) if each.scheduling_eligibility != status.ELIGIBLE)
 
 
+def wanted_jobs(servers: list[ServerAgent]) -> list[str]:
+    """The ids of the jobs of users that are not stopped."""
+    return sorted(each.id for each in _newest(servers).jobs.values() if not each.stop and not each.parent_id)
+
+
+def _newest(servers: list[ServerAgent]) -> Snapshot:
+    """The newest state of any server."""
+    return max((each.server.state for each in servers if each.server is not None), key=lambda state: state.index)
+
+
 def _newest_nodes(servers: list[ServerAgent]) -> Iterable[Node]:
-    """The nodes in the newest state of any server."""
-    states = [agent.server.state for agent in servers if agent.server is not None]
-    return max(states, key=lambda each: each.index).nodes.values()
+    return _newest(servers).nodes.values()
 
 
 def problems_of(servers: list[ServerAgent], clients: list[ClientAgent], *, has_devices: bool = False) -> list[str]:

@@ -48,6 +48,8 @@ class Plan(Value, rename=None):
     """The mean time between two such objects: a burst of requests costs as much as many seconds of an idle cluster."""
     has_devices: bool = False
     """Whether nodes have devices, for which jobs ask; they break, and their plugin fails, when anything does."""
+    rest_actions: int = 4
+    """Requests at the end, each on a cluster at rest: under load, another event soon does what one leaves undone."""
     has_own_etcd: bool = True
     """Whether servers prefer the one whose etcd member leads, as with members of their own."""
 

@@ -51,6 +51,8 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
         for part in (names[: len(names) // 2], names[len(names) // 2 :]):
             if names and len(part) < len(names) and (part or field == "faults"):
                 yield replace(plan, **{field: part})
+    if plan.rest_actions:
+        yield replace(plan, rest_actions=0)
     if plan.clients > 1:
         yield replace(plan, clients=plan.clients // 2)
     if plan.users > 1:

@@ -13,7 +13,7 @@ from typing import Any
 
 from yurt.testing.sim.agents import MANAGEMENT, REGION, ClientAgent, ServerAgent
 from yurt.testing.sim.checks import Checks, Violation
-from yurt.testing.sim.convergence import ineligible
+from yurt.testing.sim.convergence import ineligible, wanted_jobs
 from yurt.testing.sim.driver import NAME as DRIVER
 from yurt.testing.sim.foreign.plugins import NOTHING_FOREIGN, Foreign
 from yurt.testing.sim.http import Answer
@@ -25,7 +25,11 @@ JOBS_OF_A_KIND = 3
 KINDS = ("service", "batch", "system", "sysbatch")
 NO_ACTIONS = ("canary", "gang", "histories")
 """Features without a request of their own."""
+AT_REST = ("update", "scale", "stop", "purge", "evaluate", "alloc-stop", "dispatch", "quota")
+"""Requests after which the cluster must come to rest again without another one."""
 LISTS = ("/v1/jobs", "/v1/allocations", "/v1/evaluations", "/v1/deployments", "/v1/nodes")
+RUNNING = 0.8
+"""How often a request to a cluster at rest is about a job that runs."""
 QUOTA = "small"
 
 
@@ -52,6 +56,8 @@ class Users:
         self._kinds = [kind for kind in KINDS if kind in plan.features] or ["service"]
         self._actions = ["register", *(each for each in plan.features if each not in (*KINDS, *NO_ACTIONS))]
         self._token = MANAGEMENT if plan.has_acl else ""
+        self._running: list[str] = []
+        """The jobs that run when the cluster is at rest."""
         self._indexes: dict[tuple[str, str], int] = {}
         """The highest index of a list in an answer to each user."""
 
@@ -66,6 +72,13 @@ class Users:
             await asyncio.sleep(self._chance.expovariate(1 / self._plan.user_pause_s))
             action = self._chance.choice(self._actions)
             await getattr(self, f"_{action.replace('-', '_')}")(name)
+
+    async def act_at_rest(self) -> None:
+        """Send one random request of those after which the cluster settles again."""
+        names = ["register", *(each for each in self._actions if each in AT_REST)]
+        found = wanted_jobs(self._servers)
+        self._running = [each for each in found if each.partition("-")[0] in self._kinds]
+        await getattr(self, f"_{self._chance.choice(names).replace('-', '_')}")("operator")
 
     async def ask(self, user: str, method: str, path: str, body: Any = None) -> Answer | None:
         """Send one request to a random server; None when the outcome is unknown."""
@@ -120,6 +133,8 @@ class Users:
     # Jobs.
 
     def _job_id(self) -> str:
+        if self._running and self._chance.random() < RUNNING:
+            return self._chance.choice(self._running)
         return f"{self._chance.choice(self._kinds)}-{self._chance.randrange(JOBS_OF_A_KIND)}"
 
     def _document(self, job_id: str) -> dict[str, Any]:

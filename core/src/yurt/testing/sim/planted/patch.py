@@ -29,5 +29,7 @@ SMALL: Final = {"clients": 2, "users": 3, "active_s": 40.0, "user_pause_s": 0.6,
 """A small cluster under faults."""
 CALM_USERS: Final = SMALL | {"faults": (), "active_s": 25.0}
 """The same without faults."""
+RESTING: Final = CALM_USERS | {"active_s": 5.0, "rest_actions": 12}
+"""Requests to a cluster at rest, where only the request itself leads to what must follow."""
 REQUESTS: Final = CALM_USERS | {"features": ("service", "histories"), "users": 1, "history_pause_s": 1.0}
 """Concurrent requests on objects of their own, whose answers some order must explain."""

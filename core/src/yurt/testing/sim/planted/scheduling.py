@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from yurt.testing.sim.planted.patch import CALM_USERS, SMALL, Bug, Patch
+from yurt.testing.sim.planted.patch import CALM_USERS, RESTING, SMALL, Bug, Patch
 
 BUGS: Final[dict[str, Bug]] = {
     "ports-of-others-are-forgotten": Bug(
@@ -182,10 +182,10 @@ BUGS: Final[dict[str, Bug]] = {
         SMALL
         | {
             "features": ("service", "batch", "update", "quota"),
+            "clients": 4,
             "users": 6,
-            "user_pause_s": 0.1,
-            "faults": (),
-            "servers": 5,
+            "faults": ("etcd-slow",),
+            "fault_pause_s": 1.0,
         },
     ),
     "gang-is-half-placed": Bug(
@@ -232,7 +232,7 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
         ("200 s after",),
-        CALM_USERS | {"features": ("service", "batch", "stop", "update"), "clients": 1, "user_pause_s": 0.3},
+        RESTING | {"features": ("service", "batch", "stop", "update"), "clients": 1},
     ),
     "unblocked-evaluation-lost-at-its-ack": Bug(
         (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from yurt.testing.sim.planted.patch import CALM_USERS, REQUESTS, SMALL, Bug, Patch
+from yurt.testing.sim.planted.patch import CALM_USERS, REQUESTS, RESTING, SMALL, Bug, Patch
 
 BUGS: Final[dict[str, Bug]] = {
     "apply-reads-its-own-clock": Bug(
@@ -146,7 +146,7 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
         ("200 s after",),
-        CALM_USERS | {"features": ("service", "stop")},
+        RESTING | {"features": ("service", "stop")},
     ),
     "purge-is-not-evaluated": Bug(
         (
@@ -157,7 +157,7 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
         ("200 s after",),
-        CALM_USERS | {"features": ("service", "purge")},
+        RESTING | {"features": ("service", "purge")},
     ),
     "drain-is-over-while-allocations-come": Bug(
         (
