@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from yurt.client.allocations.alloc_table import AllocTable
+from yurt.client.allocations.assignments import Assignments
 from yurt.client.allocations.disconnection import DisconnectionWatch
+from yurt.lifecycle.alloc_list import Changes
 from yurt.lifecycle.heartbeats import Contact
 from yurt.sdk.value import seconds
 from yurt.structs.policies import DisconnectStrategy
@@ -56,6 +58,19 @@ async def test_a_limit_that_an_allocation_gets_later_counts() -> None:
         assert stops
     finally:
         running.cancel()
+
+
+async def test_an_allocation_that_the_servers_changed_is_looked_at_again() -> None:
+    table = AllocTable(FakeEnv())
+    runner: Any = SimpleNamespace(alloc=SimpleNamespace(id="a"), take_over=lambda alloc: None)
+    table.begin(runner)
+    table.has_changed.clear()
+    part: Any = SimpleNamespace(unclaimed=lambda: None, begin=lambda gone: None, open=lambda: None)
+
+    assignments = Assignments(table, part, removals=part, reporter=part, lost=part)
+    await assignments.apply(Changes(fetched=(factories.alloc(id="a"),)))
+
+    assert table.has_changed.is_set()
 
 
 async def test_the_watch_sleeps_while_no_allocation_has_a_limit() -> None:
