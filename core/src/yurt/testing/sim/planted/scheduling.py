@@ -106,7 +106,7 @@ BUGS: Final[dict[str, Bug]] = {
         CALM_USERS | {"features": ("batch", "evaluate")},
     ),
     "names-are-given-twice": Bug(
-        (Patch("yurt.scheduler.reconcile.alloc_names", "if index not in taken)", "if index + 1 not in taken)"),),
+        (Patch("yurt.scheduler.reconcile.alloc_names", "if index not in used)", "if index + 1 not in used)"),),
         ("D2",),
         CALM_USERS | {"features": ("service", "scale", "alloc-stop")},
     ),
