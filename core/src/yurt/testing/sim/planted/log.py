@@ -72,8 +72,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.server.log.current_leader",
-                "asked_at = self._env.monotonic()\n        try:\n            if self._log.has_other_servers:",
-                "asked_at = self._env.monotonic()\n        if self._has_term:\n            return\n"
+                "requested_at = self._env.monotonic()\n        try:\n            if self._log.has_other_servers:",
+                "requested_at = self._env.monotonic()\n        if self._has_term:\n            return\n"
                 "        try:\n            if self._log.has_other_servers:",
             ),
         ),
