@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -45,18 +46,26 @@ def open_to_everyone(folder: Path) -> None:
             return
 
 
+def run(*arguments: str, **environment: str) -> None:
+    """Run uv in the checkout."""
+    everything = {**os.environ, "UV_LINK_MODE": "copy", **environment}
+    subprocess.run([uv(), *arguments], cwd=ROOT, env=everything, check=True, timeout=300, capture_output=True)
+
+
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheels of all packages."""
+    folder = tmp_path_factory.mktemp("wheels")
+    run("build", "--all-packages", "--wheel", "--out-dir", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Iterator[Path]:
     """The `yurt` command of an environment that holds nothing but our wheels and what they need."""
     folder = tmp_path_factory.mktemp("install")
     open_to_everyone(folder)
-    wheels, venv = folder / "wheels", folder / "venv"
-    environment = {**os.environ, "UV_LINK_MODE": "copy"}
-
-    def run(*arguments: str) -> None:
-        subprocess.run([uv(), *arguments], cwd=ROOT, env=environment, check=True, timeout=300, capture_output=True)
-
-    run("build", "--all-packages", "--wheel", "--out-dir", str(wheels))
+    venv = folder / "venv"
     run("venv", "--python", python_for_everyone() or sys.executable, str(venv))
     constraints = folder / "constraints.txt"
     constraints.write_text("immutables<0.22\n")
@@ -87,3 +96,25 @@ def test_an_agent_of_the_wheels_runs_a_job(installed: Path, tmp_path: Path, user
     assert status.returncode == 0
     assert "running" in status.stdout
     assert code == 0
+
+
+def test_a_tool_with_all_packages_has_every_driver_and_is_removed_again(wheels: Path, tmp_path: Path) -> None:
+    """The two commands of docs/howto/install.md for a user's own tool."""
+    places = {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
+    run("tool", "install", "--python", sys.executable, "--find-links", str(wheels), "yurt[all]", **places)
+    command = tmp_path / "bin" / "yurt"
+    agent = Agent(tmp_path, data_dir=None, command=[str(command)])
+
+    agent.start()
+    try:
+        listed = agent.cli("plugin", "list", "-json")
+    finally:
+        agent.interrupt()
+
+    plugins = {each["Name"] for each in json.loads(listed.stdout)}
+    drivers = {
+        path.name.replace("-", "_") for path in (ROOT / "drivers").iterdir() if (path / "pyproject.toml").exists()
+    }
+    assert drivers <= plugins and "nvidia" in plugins
+    run("tool", "uninstall", "yurt", **places)
+    assert not command.exists()
