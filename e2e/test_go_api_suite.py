@@ -34,8 +34,6 @@ ELSEWHERE = {
 FAILS_WITH_REASON = {
     "TestACLTokens_Info":
         "a management token reads the secret of another token, of which Yurt stores a hash only",
-    "TestAgent_ForceLeave":
-        "it finds a live server that was forced out `leaving` for seconds; a live server of Yurt contradicts at once",
     "TestJobs_ScaleInvalidAction":
         "an empty id is 404 for it and 400 for newer versions of the suite, and for Yurt",
 }  # fmt: skip

@@ -29,7 +29,7 @@ GET /v1/job/:job_id/versions | Its versions, newest first, with differences when
 PUT /v1/job/:job_id/versions/:tag/tag | Names a version, the newest one by default.
 DELETE /v1/job/:job_id/versions/:tag/tag | Takes a name away.
 PUT /v1/agent/join | Makes the servers at `address` (one or more) known to all; how many answered, what was wrong.
-PUT /v1/agent/force-leave | Says of a failed server (`node`) that it has left; with `prune` it is forgotten at once.
+PUT /v1/agent/force-leave | Says of a failed server (`node`) that it has left; with `prune` it is forgotten at once. A live one stays in use, is `leaving` in this agent's list for five seconds, and has left when it falls silent.
 GET /v1/agent/self | The agent's configuration, its member and figures. Secrets are blanked, those of plugins too.
 GET /v1/agent/members | The servers of all regions, with the status that this one sees.
 GET /v1/agent/health | 200 when server and client (or the `type` asked for) are well, else 500.

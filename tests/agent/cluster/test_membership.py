@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import zip_longest
 
@@ -14,8 +14,10 @@ from yurt.agent.cluster.joining import Joiner
 from yurt.agent.cluster.members_listener import MembersListener
 from yurt.agent.cluster.members_port import AdmissionAnswer, Admit, MembersPort, admits_nobody
 from yurt.agent.cluster.membership import Membership
-from yurt.agent.cluster.records import MembershipUpdate
+from yurt.agent.cluster.records import FAILED_AFTER_S, MembershipUpdate
 from yurt.agent.cluster.security import ServerSecurity
+from yurt.agent.config import AgentConfig
+from yurt.agent.peers import ServerLinks
 from yurt.agent.tls import TlsSettings
 from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello
@@ -25,9 +27,23 @@ from yurt.sdk.errors import Conflict, NotFound, PermissionDenied, Unavailable
 from yurt.sdk.value import replace
 from yurt.structs.member import ALIVE, FAILED, LEAVING, LEFT, Member
 from yurt.testing.fake_cluster import member
-from yurt.testing.fakes import eventually
+from yurt.testing.fakes import FakeEnv, eventually
 
 LIMIT_S = 60.0
+
+
+def statuses_of(members: Iterable[Member]) -> dict[str, str]:
+    return {each.name: each.status for each in members}
+
+
+class Directory:
+    """The servers that one membership knows."""
+
+    def __init__(self, membership: Membership) -> None:
+        self.members, self.subscribe = membership.members, membership.subscribe
+
+    def published_rules(self) -> dict[str, int]:
+        return {each.name: each.rules for each in self.members()}
 
 
 class Node:
@@ -50,7 +66,7 @@ class Node:
         return self.membership.own.address
 
     def statuses(self) -> dict[str, str]:
-        return {each.name: each.status for each in self.membership.members()}
+        return statuses_of(self.membership.members())
 
     async def wait(self, **expected: str) -> None:
         """Wait until it sees these statuses."""
@@ -131,34 +147,67 @@ async def test_a_server_that_leaves_and_one_that_is_forced_out_have_left() -> No
 
 
 @pytest.mark.parametrize("forget", [False, True])
-async def test_a_server_that_is_forced_out_while_it_is_alive_contradicts(forget: bool) -> None:
-    async with nodes(member("a", etcd_addr="", has_data=True), member("b")) as (a, b):
-        await b.exchange.join(a.address)
-        await a.wait(b=ALIVE)
-        before = next(each.incarnation for each in a.membership.members() if each.name == "b.global")
-        a.membership.force_leave("b.global", forget=forget)
-        assert a.statuses().get("b.global") == (None if forget else LEAVING)
-        await a.wait(b=ALIVE)
-        assert next(each.incarnation for each in a.membership.members() if each.name == "b.global") > before
+@pytest.mark.parametrize("region", ["global", "eu"])
+async def test_a_live_server_that_is_forced_out_is_shown_as_leaving_and_stays_in_use(forget: bool, region: str) -> None:
+    env = FakeEnv()
+    membership, other = Membership(member("a"), env=env), member("b", region=region)
+    heard = MembershipUpdate(sender=other.name, members=(other,))
+    membership.merge_update(heard)
+    changes: list[bool] = []
+    membership.subscribe(lambda: changes.append(True))
+    before = membership.update()
+    membership.force_leave(other.name, forget=forget)
+    for shown in (LEAVING, LEAVING, LEAVING, LEAVING, LEAVING, ALIVE, ALIVE):
+        membership.reap()
+        assert [each.status for each in membership.shown_members()] == [ALIVE, shown]
+        assert membership.update() == before
+        await env.advance(1)
+        membership.merge_update(heard)
+    assert changes == []
 
 
-async def test_a_server_that_ended_a_moment_before_it_is_forced_out_has_left() -> None:
-    async with nodes(member("a"), member("b"), member("c")) as (a, b, c):
-        await b.exchange.join(a.address)
-        await c.exchange.join(a.address)
-        await a.wait(b=ALIVE, c=ALIVE)
-        await b.stop()
-        a.membership.force_leave("b.global", forget=False)
-        assert a.statuses()["b.global"] == LEAVING
-        await a.wait(b=LEFT)
-        await c.wait(b=LEFT)
+@pytest.mark.parametrize(("ends_after_s", "forget"), [(0, False), (0, True), (4, False), (4, True)])
+async def test_a_server_that_ends_near_the_moment_when_it_is_forced_out_has_left(
+    ends_after_s: int, forget: bool
+) -> None:
+    env = FakeEnv()
+    membership, other = Membership(member("a"), env=env), member("b")
+    heard = MembershipUpdate(sender=other.name, members=(other,))
+    membership.merge_update(heard)
+    membership.force_leave(other.name, forget=forget)
+    for _ in range(ends_after_s):
+        await env.advance(1)
+        membership.merge_update(heard)
+        membership.reap()
+    await env.advance(FAILED_AFTER_S)
+    membership.reap()
+    assert statuses_of(membership.shown_members()) == {"a.global": ALIVE, "b.global": LEAVING}
+    await env.advance(1)
+    membership.reap()
+    left = {"a.global": ALIVE} if forget else {"a.global": ALIVE, "b.global": LEFT}
+    assert statuses_of(membership.shown_members()) == statuses_of(membership.update().members) == left
+    assert ("b.global" in membership.update().forgotten) == forget
 
 
-def test_a_server_that_cannot_contradict_is_not_forced_out_while_it_is_alive() -> None:
-    membership, other = Membership(member("a"), env=RealEnv()), member("b", region="eu")
+async def test_an_order_to_force_a_server_out_ends_with_its_record() -> None:
+    env = FakeEnv()
+    membership, other = Membership(member("a"), env=env), member("b")
     membership.merge_update(MembershipUpdate(sender=other.name, members=(other,)))
-    with pytest.raises(Conflict, match="is alive; stop its agent"):
-        membership.force_leave(other.name, forget=False)
+    membership.force_leave(other.name, forget=False)
+    membership.merge_update(MembershipUpdate(sender="c.global", members=(member("c"),), forgotten={other.name: 1}))
+    membership.reap()
+    membership.merge_update(MembershipUpdate(sender=other.name, members=(replace(other, incarnation=2),)))
+    assert set(statuses_of(membership.shown_members()).values()) == {ALIVE}
+
+
+def test_a_live_server_that_is_forced_out_is_reached_as_before() -> None:
+    membership, other = Membership(member("a"), env=FakeEnv()), member("b")
+    membership.merge_update(MembershipUpdate(sender=other.name, members=(other,)))
+    directory = Directory(membership)
+    links = ServerLinks(AgentConfig(name="a"), directory=directory, env=FakeEnv(), tls=TlsSettings(), run_id="1")
+    membership.force_leave(other.name, forget=True)
+    assert statuses_of(membership.shown_members())["b.global"] == LEAVING
+    assert (links.names, links.voters, "b:4647" in links.addresses) == (("b.global",), 2, True)
 
 
 async def test_another_server_of_the_same_name_is_refused_and_oneself_is_not() -> None:

@@ -48,6 +48,10 @@ class ServerView(Value):
 class Cluster(Directory, Protocol):
     """The servers, and what can be changed about them."""
 
+    def shown_members(self) -> tuple[Member, ...]:
+        """`members` for operators, with `leaving` for a live server that was forced out a moment ago."""
+        ...
+
     def views(self) -> tuple[ServerView, ...]:
         """The servers of this region that have not left, by name."""
         ...
@@ -57,7 +61,7 @@ class Cluster(Directory, Protocol):
         ...
 
     async def force_leave(self, name: str, *, forget: bool) -> None:
-        """Force a failed server into the state "left"; raises NotFound, Conflict or Unavailable."""
+        """Force a server out; one that is alive is shown as leaving, and stays in use. Raises NotFound, Unavailable."""
         ...
 
     async def log_peers(self) -> tuple[LogPeer, ...]:
@@ -106,6 +110,8 @@ class LoneServer:
     def members(self) -> tuple[Member, ...]:
         """The one server."""
         return (self._own,)
+
+    shown_members = members
 
     def subscribe(self, on_change: object) -> None:
         """Nothing ever changes."""

@@ -41,6 +41,8 @@ class FakeCluster:
         """The servers that the test gave."""
         return self.fixed
 
+    shown_members = members
+
     def subscribe(self, on_change: Callable[[], None]) -> None:
         """Nothing changes."""
 

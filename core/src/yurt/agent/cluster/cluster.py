@@ -89,6 +89,10 @@ class ServerCluster:
         """All servers by name."""
         return self._membership.members()
 
+    def shown_members(self) -> tuple[Member, ...]:
+        """All servers by name, as operators see them (`Membership.shown_members`)."""
+        return self._membership.shown_members()
+
     def published_rules(self) -> Mapping[str, int]:
         """The newest rules of the region's servers that have not left, by name."""
         return self._memory.published_rules()
@@ -228,7 +232,7 @@ class ServerCluster:
         return await self._joiner.join(tuple(with_port(address, SERF_PORT) for address in addresses))
 
     async def force_leave(self, name: str, *, forget: bool) -> None:
-        """Force a server out (`Membership.force_leave`); raises NotFound, Conflict or Unavailable."""
+        """Force a server out (`Membership.force_leave`); raises NotFound or Unavailable."""
         names = {each.name for each in self.members()}
         full = name if name in names else f"{name}.{self._config.region}"
         is_gone = all(each.status in (FAILED, LEFT) for each in self.members() if each.name == full)

@@ -14,11 +14,23 @@ from contextlib import suppress
 from yurt.agent.cluster.cluster_files import Founding
 from yurt.agent.cluster.records import MembershipUpdate, Records
 from yurt.runtime.env import Env
-from yurt.sdk.errors import Conflict, NotFound
-from yurt.sdk.value import replace
-from yurt.structs.member import ALIVE, FAILED, LEFT, Member
+from yurt.sdk.errors import NotFound
+from yurt.sdk.value import Value, replace
+from yurt.structs.member import ALIVE, FAILED, LEAVING, LEFT, Member
 
 log = logging.getLogger(__name__)
+
+LEAVING_S = 5.0
+"""How long a server that was forced out while it was alive is shown as leaving, if its agent runs on."""
+
+
+class ForcedLeave(Value):
+    """An operator's order to force out a server that counted as alive."""
+
+    at: float
+    """When it was given, in seconds of the clock that never goes back."""
+    forget: bool
+    """Whether the server is forgotten when it turns out to be gone."""
 
 
 class Membership:
@@ -39,6 +51,7 @@ class Membership:
         self._listeners: list[Callable[[], None]] = []
         self._shown: tuple[Member, ...] = self.members()
         self._status_since: dict[str, float] = {own.name: env.monotonic()}
+        self._leaving: dict[str, ForcedLeave] = {}
         self._pulse = asyncio.Event()
 
     # What the other parts read.
@@ -51,6 +64,13 @@ class Membership:
     def members(self) -> tuple[Member, ...]:
         """All servers by name, with the statuses that this one sees."""
         return self._records.members(self._env.monotonic())
+
+    def shown_members(self) -> tuple[Member, ...]:
+        """`members` for operators: one that was forced out while it was alive is `leaving` (`force_leave`)."""
+        return tuple(
+            replace(each, status=LEAVING) if each.name in self._leaving and each.status in (ALIVE, FAILED) else each
+            for each in self.members()
+        )
 
     @property
     def forgotten(self) -> frozenset[str]:
@@ -100,25 +120,22 @@ class Membership:
         pulse.set()
 
     def force_leave(self, name: str, *, forget: bool) -> None:
-        """Mark a server as left; raises NotFound, or Conflict for one of another region that is alive.
+        """Mark a server as left, or with `forget` forget it; raises NotFound.
 
-        As in Nomad, one that is alive is leaving until it contradicts with its next message (`Records`), this server
-        itself at once; one that ended a moment ago still counts as alive, and has left when it stays silent. A server
-        of another region does not hear what is said of it here.
+        One that counts as alive may have ended a moment ago. It is shown as leaving here, and nothing else changes:
+        others go on to use it. It has left once it fails; one that is still heard after `LEAVING_S` is shown as alive
+        again. No effect on this server itself.
         """
         if name == self.own.name:
             return
         found = next((each for each in self.members() if each.name == name), None)
         if found is None:
             raise NotFound(f'no server "{name}" is known; `yurt server members` lists them')
-        records = self._records.forced_out(name, self._env.monotonic(), forget=forget)
+        now = self._env.monotonic()
         if found.status in (FAILED, LEFT):
-            self._take(records)
-        elif found.region != self.own.region:
-            raise Conflict(f"server {name} is {found.status}; stop its agent before you force it to leave")
-        else:  # The others hear of it in their turn: an agent that runs on contradicts anyway.
-            self._records = records
-            self._look()
+            self._take(self._records.forced_out(name, forget=forget, now=now))
+        else:
+            self._leaving[name] = ForcedLeave(at=now, forget=forget)
 
     def mark_left(self) -> None:
         """Mark this server as left from now on."""
@@ -201,6 +218,18 @@ class Membership:
         """Forget servers that have been gone for long, and find those that have become silent."""
         self._records = self._records.reaped(self._env.monotonic())
         self._look()
+        self._settle_leaving()
+
+    def _settle_leaving(self) -> None:
+        """Carry out or drop the orders to force out a server, as soon as it is known whether it is gone."""
+        statuses = {each.name: each.status for each in self.members()}
+        for name, order in tuple(self._leaving.items()):
+            status = statuses.get(name, LEFT)
+            is_gone = status in (FAILED, LEFT)
+            if is_gone or self._env.monotonic() - self.silent_s(name) >= order.at + LEAVING_S:
+                del self._leaving[name]
+            if is_gone and name in statuses:
+                self.force_leave(name, forget=order.forget)
 
 
 def _log_status(member: Member, *, is_new: bool) -> None:

@@ -30,8 +30,6 @@ FORGOTTEN_MAX = 1_000
 """Names of forgotten servers that are kept; those with the lowest incarnation are dropped first."""
 NEVER = float("-inf")
 
-SILENT: Mapping[str, MemberStatus] = {ALIVE: FAILED, LEAVING: LEFT}
-"""The status of a silent server by that of its record."""
 _RANKS = {ALIVE: 0, LEAVING: 1, LEFT: 2}
 
 
@@ -65,9 +63,9 @@ class SeenMember(Value):
     """Since when the record has its status."""
 
     def status(self, now: float) -> MemberStatus:
-        """Its status, with `failed` for one that has been silent, `left` for one that was to leave."""
-        if now - self.heard_at > FAILED_AFTER_S and self.member.status in SILENT:
-            return SILENT[self.member.status]
+        """Its status, with `failed` for one that has been silent."""
+        if self.member.status == ALIVE and now - self.heard_at > FAILED_AFTER_S:
+            return FAILED
         return self.member.status
 
 
@@ -107,13 +105,11 @@ class Records(Value):
         return replace(self, others={**self.others, name: replace(seen, heard_at=now)})
 
     def forced_out(self, name: str, now: float, *, forget: bool) -> Records:
-        """A copy in which an operator has forced another server out: one that failed has left, one that is alive is
-        leaving until it contradicts, and with `forget` either is forgotten. The name must exist.
-        """
+        """A copy in which an operator has forced a failed server out; it is forgotten at once. The name must exist."""
         seen = self.others[name]
         if forget:
             return self._with_forgotten({name: seen.member.incarnation}, now)
-        return self._with_member(replace(seen.member, status=LEAVING if seen.status(now) == ALIVE else LEFT), now)
+        return self._with_member(replace(seen.member, status=LEFT), now)
 
     def reaped(self, now: float) -> Records:
         """A copy without servers that left or failed long ago."""

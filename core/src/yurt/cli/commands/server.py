@@ -130,8 +130,8 @@ COMMANDS = (
         "<name>",
         "the name of one server",
         details="""
-The name is the one that `yurt server members` shows, such as srv1.global. A server whose agent runs is back
-within a second or two; one of another region is refused meanwhile. One that comes back later joins again as a new one.
+The name is the one that `yurt server members` shows, such as srv1.global. A server whose agent runs stays in use; the
+agent that was asked shows it as `leaving` for five seconds. One that comes back later joins again as a new one.
 """,
     ),
     CliCommand(

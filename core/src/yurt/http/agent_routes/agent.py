@@ -131,7 +131,7 @@ async def members(call: Call) -> web.Response:
     call.need_server()
     agent = call.agent
     answer = {
-        "Members": [member_row(each) for each in call.cluster.members()],
+        "Members": [member_row(each) for each in call.cluster.shown_members()],
         "ServerDC": agent.datacenter,
         "ServerName": agent.name,
         "ServerRegion": agent.region,
@@ -210,7 +210,7 @@ async def join(call: Call) -> web.Response:
 
 
 async def force_leave(call: Call) -> web.Response:
-    """PUT /v1/agent/force-leave: force a failed server into the state "left"; `prune` also removes its record.
+    """PUT /v1/agent/force-leave: force a server out, a live one only in what is shown; `prune` removes its record.
 
     An unknown name is not an error, as in Nomad, so that the request can be repeated.
     """

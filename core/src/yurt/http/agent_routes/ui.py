@@ -306,7 +306,7 @@ async def _answer(call: Call, title: str, parts: Callable[[], list[Part]], *, st
 
 async def start(call: Call) -> web.Response:
     """GET /ui/plain/: jobs, nodes and servers, each where the caller could list them in the API too."""
-    view, members = loaded_view(call), call.cluster.members()
+    view, members = loaded_view(call), call.cluster.shown_members()
     leader = leader_address(call.cluster, call.server_facts, call.agent)
     parts: list[Callable[[], Part]] = [partial(jobs_part, view.narrowed(LIST_JOBS).for_thread())]
     if call.access.narrowed(needs.NODE_READ).allows(ANYWHERE):
