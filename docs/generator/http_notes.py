@@ -139,10 +139,10 @@ PUT /v1/acl/role/:id | Changes a role.
 DELETE /v1/acl/role/:id | Deletes a role; tokens lose it.
 GET /v1/acl/role/name/:name | A role by its name.
 GET /v1/acl/tokens | All tokens, without their secrets.
-PUT /v1/acl/token | Makes a token. Its secret is in the answer, and nowhere else: only its hash is stored.
+PUT /v1/acl/token | Makes a token. Its secret is in the answer, and nowhere else: only its hash is stored. With an `AccessorID`: as `PUT /v1/acl/token/:id`.
 GET /v1/acl/token/self | The caller's token; the anonymous one for a caller without.
 GET /v1/acl/token/:id | A token by its accessor id; its secret is shown to its holder.
-PUT /v1/acl/token/:id | Changes name, type, policies and roles of a token.
+PUT /v1/acl/token/:id | Changes name, type, policies and roles of a token. An unknown one is made, of type `client`, if the body has `AccessorID` and an unused `SecretID`, both UUIDs; others are 400, `cannot find token ID`.
 DELETE /v1/acl/token/:id | Revokes a token.
 PUT /v1/acl/token/onetime | Makes a one-time token for the caller's own, valid for 10 minutes.
 PUT /v1/acl/token/onetime/exchange | The token behind a one-time token (`OneTimeSecretID`), which is used up.

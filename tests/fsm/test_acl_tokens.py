@@ -62,11 +62,17 @@ def test_a_client_token_is_no_first_token(replica: Replica) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"accessor_id": number_id(2)}, {"secret_hash": acl.hash_of_secret("other")}], ids=["secret", "accessor"]
+    ("changes", "text"),
+    [
+        ({"accessor_id": number_id(2)}, "another token has this secret"),
+        ({"secret_hash": acl.hash_of_secret("other")}, "a token with this accessor id exists"),
+    ],
+    ids=["secret", "accessor"],
 )
-def test_a_token_is_created_under_new_ids_only(replica: Replica, changes: dict[str, str]) -> None:
+def test_a_token_is_created_under_new_ids_only(replica: Replica, changes: dict[str, str], text: str) -> None:
     replica.apply(c.CreateACLToken(token=token()))
-    assert replica.reject(c.CreateACLToken(token=token(**changes))).kind == "conflict"
+    refused = replica.reject(c.CreateACLToken(token=token(**changes)))
+    assert (refused.kind, refused.message) == ("conflict", text)
 
 
 def test_a_token_needs_roles_that_exist(replica: Replica) -> None:

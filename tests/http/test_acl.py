@@ -192,11 +192,64 @@ async def test_a_token_is_changed_and_keeps_its_secret(acl: Callers) -> None:
     assert (other.status, other.text) == (400, "ACL token accessor does not match request path")
 
 
-async def test_a_token_may_be_brought_along(acl: Callers) -> None:
+def brought(**changes: object) -> dict[str, Any]:
+    """A token with ids of its own."""
     ids = {"AccessorID": str(uuid.uuid4()), "SecretID": str(uuid.uuid4())}
-    made = await acl.token("ops", **ids)
-    assert {name: made[name] for name in ids} == ids
-    assert (await acl.get("/v1/acl/token/self", token=ids["SecretID"].upper())).json["AccessorID"] == ids["AccessorID"]
+    return {**ids, "Name": "n", "Type": "client", "Policies": ["ops"], **changes}
+
+
+@pytest.mark.parametrize("names_it", [False, True])
+async def test_a_token_may_be_brought_along(acl: Callers, names_it: bool) -> None:
+    body = brought(ExpirationTTL="1h")
+    made = await acl.put(f"/v1/acl/token{names_it * ('/' + body['AccessorID'])}", body)
+    assert made.status == 200 and {name: made.json[name] for name in body} == {**body, "ExpirationTTL": "1h0m0s"}
+    own = await acl.get("/v1/acl/token/self", token=body["SecretID"].upper())
+    assert own.json == {**made.json, "SecretID": body["SecretID"].upper()}
+    assert (await acl.get(f"/v1/acl/token/{body['AccessorID']}")).json["SecretID"] == ""
+    state = acl.api.server.state
+    assert body["SecretID"] not in repr([list(table.items()) for table in state.tables()])
+
+
+@pytest.mark.parametrize("names_it", [False, True])
+@pytest.mark.parametrize(
+    ("changes", "problems"),
+    [
+        ({"Type": "management", "Policies": []}, "a token that brings its ids is of Type client"),
+        ({"SecretID": "hunter2"}, "AccessorID and SecretID have to be UUIDs"),
+        ({"AccessorID": "x"}, "AccessorID and SecretID have to be UUIDs"),
+        (
+            {"Type": "", "SecretID": "x"},
+            "AccessorID and SecretID have to be UUIDs; a token that brings its ids is of Type client",
+        ),
+    ],
+)
+async def test_a_token_with_unfit_ids_or_type_is_not_brought_along(
+    acl: Callers, names_it: bool, changes: dict[str, Any], problems: str
+) -> None:
+    body = brought(**changes)
+    answer = await acl.put(f"/v1/acl/token{names_it * ('/' + body['AccessorID'])}", body)
+    assert (answer.status, answer.text) == (400, f"cannot find token {body['AccessorID']}, nor create it: {problems}")
+    assert len(acl.api.server.state.acl_tokens) == 1
+
+
+async def test_only_management_brings_tokens_along(acl: Callers) -> None:
+    await acl.policy("ops")
+    made, body = await acl.token("ops"), brought()
+    for token in (made["SecretID"], "", body["SecretID"]):
+        answer = await acl.call("PUT", f"/v1/acl/token/{body['AccessorID']}", body, token=token)
+        assert (answer.status, answer.text) == (403, "Permission denied")
+    wrong = await acl.put(f"/v1/acl/token/{body['AccessorID']}", {**body, "Policies": []})
+    assert wrong.status == 400 and "client token missing policies or roles" in wrong.text
+
+
+async def test_a_token_that_is_known_keeps_its_secret_whatever_a_body_brings(acl: Callers) -> None:
+    first, other = brought(), brought()
+    path = f"/v1/acl/token/{first['AccessorID']}"
+    await acl.put(path, first)
+    again = await acl.put(path, {**first, "SecretID": other["SecretID"], "Name": "m"})
+    assert (again.status, again.json["Name"], again.json["SecretID"]) == (200, "m", "")
+    assert (await acl.get("/v1/acl/token/self", token=first["SecretID"])).json["Name"] == "m"
+    assert (await acl.get("/v1/acl/token/self", token=other["SecretID"])).status == 403
 
 
 async def test_a_revoked_token_is_worth_nothing(acl: Callers) -> None:
@@ -274,6 +327,28 @@ async def test_of_many_who_exchange_a_one_time_token_one_succeeds(acl: Callers) 
         *(acl.call("POST", "/v1/acl/token/onetime/exchange", body, token="") for body in asked)
     )
     assert sorted(answer.status for answer in answers) == [200] + [403] * 7
+
+
+async def test_of_many_who_bring_one_accessor_id_along_at_once_one_gives_it_its_secret(acl: Callers) -> None:
+    bodies = [brought(AccessorID=str(uuid.UUID(int=5))) for _ in range(8)]
+    answers = await asyncio.gather(*(acl.put("/v1/acl/token", body) for body in bodies))
+    (given,) = [answer.json["SecretID"] for answer in answers if answer.status == 200 and answer.json["SecretID"]]
+    shown = [await acl.get("/v1/acl/token/self", token=body["SecretID"]) for body in bodies]
+    assert [answer.status for answer in shown] == [200 if body["SecretID"] == given else 403 for body in bodies]
+
+
+async def test_of_many_who_bring_one_secret_along_at_once_one_succeeds(acl: Callers) -> None:
+    bodies = [brought(SecretID=str(uuid.UUID(int=5))) for _ in range(8)]
+    answers = await asyncio.gather(*(acl.put("/v1/acl/token", body) for body in bodies))
+    (made,) = [answer.json for answer in answers if answer.status == 200]
+    assert [(answer.status, answer.text) for answer in answers if answer.status != 200] == [
+        (400, f"cannot find token {body['AccessorID']}, nor create it: another token has this secret")
+        for body in bodies
+        if body["AccessorID"] != made["AccessorID"]
+    ]
+    assert (await acl.get("/v1/acl/token/self", token=made["SecretID"])).json == made
+    root = await acl.put("/v1/acl/token", brought(SecretID=acl.root["SecretID"]))
+    assert (root.status, "another token has this secret" in root.text) == (400, True)
 
 
 async def test_concurrent_changes_of_a_login_method_lose_nothing(acl: Callers) -> None:

@@ -20,6 +20,7 @@ from yurt.server.config import AclConfig
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document, serving
 
+ACCESSOR = "5e5d0f3c-1111-4222-8333-444444444444"
 MARKER = "0f4c2b1e-9a3d-4c55-8e77-5ec2e7ba5eba"
 """A secret that is put wherever a request has room for one."""
 JWT = f"eyJhbGciOiJSUzI1NiJ9.{MARKER.replace('-', '')}.c2ln"
@@ -376,6 +377,7 @@ def corpus() -> list[tuple[str, str, Any]]:
         ("PUT", "/v1/search", {"Prefix": MARKER, "Context": "jobs"}),
         ("PUT", "/v1/acl/bootstrap", {"BootstrapSecret": MARKER}),
         ("PUT", "/v1/acl/token", {"Type": "client", "AccessorID": "x", "SecretID": MARKER, "Policies": ["dev"]}),
+        ("PUT", f"/v1/acl/token/{ACCESSOR}", {"AccessorID": ACCESSOR, "SecretID": MARKER, "Type": "client"}),
         ("PUT", "/v1/acl/token/onetime", None),
         ("PUT", "/v1/acl/token/onetime/exchange", {"OneTimeSecretID": MARKER}),
         ("PUT", "/v1/acl/auth-method", method),

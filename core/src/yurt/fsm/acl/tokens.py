@@ -150,9 +150,10 @@ def without_revoked(restored: Snapshot, present: Snapshot) -> frozenset[str]:
 def _put_new(edit: Edit, token: ACLToken) -> Rejected | None:
     if not token.accessor_id or not token.secret_hash:
         return invalid("a token has an accessor id and a secret")
-    is_duplicate = edit.tx.count_where(Tables.acl_tokens, "secret", token.secret_hash) > 0
-    if is_duplicate or edit.tx.get(Tables.acl_tokens, token.accessor_id) is not None:
-        return conflict("a token with this accessor id or secret exists")
+    if edit.tx.get(Tables.acl_tokens, token.accessor_id) is not None:
+        return conflict("a token with this accessor id exists")
+    if edit.tx.count_where(Tables.acl_tokens, "secret", token.secret_hash) > 0:
+        return conflict("another token has this secret")
     refused = _missing_role(edit, token.roles)
     if refused is not None:
         return refused

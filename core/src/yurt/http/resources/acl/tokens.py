@@ -26,7 +26,7 @@ from yurt.http.resources.acl.wire import (
     time_of,
     token_wire,
 )
-from yurt.sdk.errors import DENIED, NotFound
+from yurt.sdk.errors import DENIED, Conflict, Invalid, NotFound
 from yurt.sdk.value import Duration, Value, spelled
 from yurt.server.resources.acl_tokens import MadeToken
 from yurt.server.views import View
@@ -133,35 +133,51 @@ async def read_token(call: Call) -> web.Response:
 
 
 async def create_token(call: Call) -> web.Response:
-    """PUT /v1/acl/token: a new token; one with an accessor id and no secret is changed."""
+    """PUT /v1/acl/token: a new token, if the body has no accessor id; otherwise as `update_token`."""
     call.need_acl()
     body = await call.body(TokenBody)
+    if body.accessor_id:
+        return await _write(call, body)
     token = body.token()
     if token.is_global:
         need_authority(call)
-    if not token.accessor_id:
-        return _made(call, await refused(call.operations.acl_tokens.create(token, "")))
+    return _made(call, await refused(call.operations.acl_tokens.create(token, "")))
+
+
+async def _write(call: Call, body: TokenBody) -> web.Response:
+    """Change the token of an accessor id; with an unknown one and a secret, create it under both."""
+    token = body.token()
+    if token.is_global:
+        need_authority(call)
     if body.secret_id and token.accessor_id not in call.view().of(TokenRows):
-        return await _upload(call, token, body.secret_id)
+        return _made(call, await _upload(call, token, body.secret_id))
     return _made(call, await refused(call.operations.acl_tokens.update(token)))
 
 
-async def _upload(call: Call, token: ACLToken, secret: str) -> web.Response:
-    """A token under ids that the caller brings."""
-    if not SECRET.fullmatch(token.accessor_id) or not SECRET.fullmatch(secret) or token.type != CLIENT:
-        raise Refused(400, f"cannot find token {token.accessor_id}")
-    return _made(call, await refused(call.operations.acl_tokens.create(token, secret)))
+async def _upload(call: Call, token: ACLToken, secret: str) -> MadeToken:
+    """A token under ids that the caller brings; raises Refused."""
+    problems = []
+    if not (SECRET.fullmatch(token.accessor_id) and SECRET.fullmatch(secret)):
+        problems.append("AccessorID and SecretID have to be UUIDs")
+    if token.type != CLIENT:
+        problems.append("a token that brings its ids is of Type client")
+    if not problems:
+        try:
+            return await call.operations.acl_tokens.create(token, secret)
+        except Conflict as error:
+            problems.append(str(error))
+        except Invalid as error:
+            raise Refused(400, str(error), reason=error.reason) from error
+    raise Refused(400, f"cannot find token {token.accessor_id}, nor create it: {'; '.join(problems)}")
 
 
 async def update_token(call: Call) -> web.Response:
-    """PUT /v1/acl/token/:accessor."""
+    """PUT /v1/acl/token/:accessor: a changed token, or one that brings its ids."""
     call.need_acl()
-    token = (await call.body(TokenBody)).token()
-    if token.accessor_id != call.part("id").lower():
+    body = await call.body(TokenBody)
+    if body.accessor_id.lower() != call.part("id").lower():
         raise Refused(400, "ACL token accessor does not match request path")
-    if token.is_global:
-        need_authority(call)
-    return _made(call, await refused(call.operations.acl_tokens.update(token)))
+    return await _write(call, body)
 
 
 async def delete_token(call: Call) -> web.Response:
