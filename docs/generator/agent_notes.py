@@ -330,7 +330,8 @@ acl.allow_rpc_without_tls  Let a server with access control start although other
                           (RPC, Serf) without TLS. Anyone there can act as a server or a node: only for networks in
                           which nobody else is. Otherwise, without `tls { rpc = true }`, a server that stands alone and
                           names no address (`bind_addr`, `addresses`, `advertise`) has these ports on loopback only,
-                          with a warning, and one that names other servers or addresses refuses to start.
+                          with a warning. One that names an address, another region or other hosts' servers (to join or
+                          rejoin, or for its client) refuses to start.
 acl.token_min_expiration_ttl  The shortest lifetime of a token that expires.
 acl.token_max_expiration_ttl  The longest lifetime of a token that expires.
 server.acl_token_gc_threshold  How old an expired token must be before it is removed.

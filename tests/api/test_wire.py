@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from yurt.api.encode import encode_builtins, encode_json, to_wire
-from yurt.api.stubs import alloc_stub, job_stub, node_stub, node_wire
+from yurt.api.stubs import alloc_stub, allocation_wire, job_stub, node_stub, node_wire
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs.alloc import (
     AllocatedDeviceResource,
@@ -18,6 +18,7 @@ from yurt.structs.alloc import (
     AllocatedTaskResources,
     Allocation,
     AllocDeploymentStatus,
+    AllocNetworkStatus,
     TaskEvent,
     TaskState,
 )
@@ -25,6 +26,7 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.rpc import StatValue
 from yurt.structs.task import Task
+from yurt.testing import factories
 
 FIELDS: dict[str, list[str]] = json.loads(Path(__file__).with_name("api_fields.json").read_text())
 """Wire fields by type, of the public `api` package of Nomad 2.0."""
@@ -184,3 +186,14 @@ def test_a_field_of_our_own_is_written_only_when_it_is_set() -> None:
 
 def test_a_figure_of_nothing_is_still_a_figure() -> None:
     assert to_wire(StatValue(int_numerator_val=0, unit="%")) == {"IntNumeratorVal": 0, "Unit": "%"}
+
+
+def test_an_allocation_that_its_client_reported_has_a_network_status() -> None:
+    placed = factories.alloc()
+    assert allocation_wire(placed)["NetworkStatus"] is None
+    reported = replace(placed, task_states={"main": TaskState(state="running")})
+    assert allocation_wire(reported)["NetworkStatus"] == {
+        "Address": "", "AddressIPv6": "", "DNS": None, "InterfaceName": "",
+    }  # fmt: skip
+    own = AllocNetworkStatus(interface_name="eth0", address="172.26.64.2")
+    assert allocation_wire(replace(reported, network_status=own))["NetworkStatus"]["Address"] == "172.26.64.2"

@@ -390,6 +390,29 @@ async def test_a_key_that_no_majority_holds_is_not_used(group: ServerGroup) -> N
     assert not group[FIRST].keys.root_keys.listed()
 
 
+async def test_only_the_leader_makes_a_first_key_for_readers_and_only_one(group: ServerGroup) -> None:
+    for name in (SECOND, THIRD):
+        await group[name].keys.root_keys.first.make()
+        assert not group[name].keys.root_keys.listed() and not group[name].keys.keyring._keys
+    await asyncio.gather(*(group[FIRST].keys.root_keys.first.make() for _ in range(8)))
+    (made,) = group[FIRST].keys.root_keys.listed()
+    await agree(group)
+    assert all(set(server.keys.keyring._keys) == {made.key_id} for server in group.servers.values())
+
+
+async def test_a_first_key_for_readers_that_fails_is_not_tried_again(
+    group: ServerGroup, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = group[FIRST].keys.root_keys.first
+    monkeypatch.setattr(LocalPeers, "voters", property(lambda _: 7))
+    await asyncio.gather(*(first.make() for _ in range(8)))
+    monkeypatch.undo()
+    await first.make()
+    assert not group[FIRST].keys.root_keys.listed() and not group[FIRST].keys.keyring._keys
+    assert caplog.text.count("a new root key reached 3 of 7 servers") == 1
+    assert (await group[FIRST].keys.root_keys.active()).key_id in group[FIRST].keys.keyring, "who needs a key gets one"
+
+
 async def test_a_key_that_missed_its_majority_is_taken_back(
     group: ServerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:

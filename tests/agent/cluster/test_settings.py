@@ -26,7 +26,7 @@ from yurt.agent.data_dir import open_data_dir
 from yurt.agent.log_engine import log_engine
 from yurt.agent.tls import TlsSettings
 from yurt.runtime.env import RealEnv
-from yurt.sdk.errors import Invalid
+from yurt.sdk.errors import Invalid, NotFound
 from yurt.storage.etcd.settings import etcd_arguments
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.testing.fake_cluster import member
@@ -157,6 +157,17 @@ async def test_two_servers_that_each_keep_the_state_of_a_region_are_told(
     assert "keeps a state of its own" not in caplog.text
     cluster._membership.merge_update(twin.update())
     assert "(bootstrap_expect = 3): servers=b.global region=global" in caplog.text
+
+
+async def test_an_unknown_peer_is_named_where_no_peer_can_be_removed(tmp_path: Path) -> None:
+    local = cast("LocalServer", SimpleNamespace(index=0))
+    config = config_of({"bootstrap_expect": 1})
+    cluster = ServerCluster(config, tmp_path, engine=FILE, env=RealEnv(), tls=TlsSettings(), local=local)
+    with pytest.raises(NotFound, match='no server "nope" is part of the cluster'):
+        await cluster.remove_log_peer("nope")
+    (own,) = await cluster.log_peers()
+    with pytest.raises(Invalid, match="a single server keeps its log in a file"):
+        await cluster.remove_log_peer(own.name)
 
 
 class Etcd:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from yurt.agent.addresses import bracketed, is_loopback
+from yurt.agent.addresses import bracketed, host_of, is_loopback, with_port
 from yurt.agent.blocks.cluster import OWN_ETCD, SERF_PORT, ClusterSettings, cluster_problems, cluster_settings
 from yurt.agent.config_check import NOT_AVAILABLE, ConfigFinding, merge
 from yurt.agent.config_files import NO_SOURCES, ConfigSources
@@ -341,7 +341,20 @@ def _hides_rpc(raw: Mapping[str, Any], cluster: ClusterSettings) -> bool:
     if not raw.get("server", {}).get("enabled") or not _lets_any_host_act(raw):
         return False
     named = ({"rpc", "serf"} & {*raw.get("addresses", {}), *raw.get("advertise", {})}) or "bind_addr" in raw
-    return not named and cluster.expect == 1 and not (cluster.start_join or cluster.retry_join)
+    joins = cluster.start_join or cluster.retry_join or cluster.rejoins
+    return not named and cluster.expect == 1 and not joins and not _has_far_servers(raw)
+
+
+def _has_far_servers(raw: Mapping[str, Any]) -> bool:
+    """Whether an agent with a server names servers of another region, or of another host for its client."""
+    region = raw.get("region", "global")
+    is_federated = (
+        raw.get("acl", {}).get("replication_token")
+        or (raw.get("server", {}).get("authoritative_region") or region) != region
+    )
+    client = raw.get("client", {})
+    named = _servers_named(client) if client.get("enabled") else []
+    return bool(is_federated) or any(not is_loopback(host_of(with_port(each, RPC_PORT))) for each in named)
 
 
 def _plain_text_problems(config: AgentConfig) -> list[str]:

@@ -20,6 +20,7 @@ from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.server.config import ServerConfig
 from yurt.server.failures import no_leader
+from yurt.server.keys.first_key import FirstKey
 from yurt.server.keys.keyring import Keyring, is_key_id
 from yurt.server.keys.sealing import sealed_again
 from yurt.server.log.current_leader import CurrentLeader
@@ -52,6 +53,7 @@ class RootKeys:
         self.keyring = keyring
         self._peers = peers
         self._making = asyncio.Lock()
+        self.first = FirstKey(replica, self.active)
         self._changed = asyncio.Event()
         self._must_fetch = asyncio.Event()
         self._deleted_ids: set[str] = set()

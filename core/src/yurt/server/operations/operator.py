@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import IO, Any, Final
 
-from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import Value
 from yurt.server.clients.introduction import Introductions
 from yurt.server.keys.keyring import KeyWrapping, wrappings_of
@@ -83,13 +81,8 @@ class RootKeyOperations:
         return wrappings_of(self._root_keys.keyring, key_ids)
 
     async def make_first(self) -> None:
-        """Make the first key, unless there is one or this server cannot: clients of Nomad wait for it.
-
-        A server without data on disk makes none at its start.
-        """
-        if not self._root_keys.listed():
-            with suppress(Unavailable):
-                await self._root_keys.active()
+        """Make the first key, once for each start of a leader: a server without data on disk made none before."""
+        await self._root_keys.first.make()
 
     async def jwks(self) -> dict[str, Any]:
         """The public keys of all root keys, as a JSON Web Key Set."""
