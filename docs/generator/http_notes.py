@@ -29,7 +29,9 @@ GET /v1/job/:job_id/versions | Its versions, newest first, with differences when
 PUT /v1/job/:job_id/versions/:tag/tag | Names a version, the newest one by default.
 DELETE /v1/job/:job_id/versions/:tag/tag | Takes a name away.
 PUT /v1/agent/join | Makes the servers at `address` (one or more) known to all; how many answered, what was wrong.
-PUT /v1/agent/force-leave | Says of a failed server (`node`) that it has left; with `prune` it is forgotten at once. A live one stays in use, is `leaving` in this agent's list for five seconds, and has left when it falls silent.
+PUT /v1/agent/force-leave | Says of a failed server (`node`) that it has left; with `prune` it is forgotten at once. A \
+live one stays in use, is `leaving` in this agent's list (with `prune`: missing) for five seconds, and has left when \
+it falls silent.
 GET /v1/agent/self | The agent's configuration, its member and figures. Secrets are blanked, those of plugins too.
 GET /v1/agent/members | The servers of all regions, with the status that this one sees.
 GET /v1/agent/health | 200 when server and client (or the `type` asked for) are well, else 500.
@@ -139,10 +141,12 @@ PUT /v1/acl/role/:id | Changes a role.
 DELETE /v1/acl/role/:id | Deletes a role; tokens lose it.
 GET /v1/acl/role/name/:name | A role by its name.
 GET /v1/acl/tokens | All tokens, without their secrets.
-PUT /v1/acl/token | Makes a token. Its secret is in the answer, and nowhere else: only its hash is stored. With an `AccessorID`: as `PUT /v1/acl/token/:id`.
+PUT /v1/acl/token | Makes a token. Its secret is in the answer, and nowhere else: only its hash is stored. With an \
+`AccessorID`: as `PUT /v1/acl/token/:id`.
 GET /v1/acl/token/self | The caller's token; the anonymous one for a caller without.
 GET /v1/acl/token/:id | A token by its accessor id; its secret is shown to its holder.
-PUT /v1/acl/token/:id | Changes name, type, policies and roles of a token. An unknown one is made, of type `client`, if the body has `AccessorID` and an unused `SecretID`, both UUIDs; others are 400, `cannot find token ID`.
+PUT /v1/acl/token/:id | Changes name, type, policies and roles of a token. An unknown one is made, of type `client`, \
+if the body has `AccessorID` and an unused `SecretID`, both UUIDs; others are 400, `cannot find token ID`.
 DELETE /v1/acl/token/:id | Revokes a token.
 PUT /v1/acl/token/onetime | Makes a one-time token for the caller's own, valid for 10 minutes.
 PUT /v1/acl/token/onetime/exchange | The token behind a one-time token (`OneTimeSecretID`), which is used up.

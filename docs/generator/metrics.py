@@ -50,7 +50,7 @@ DYNAMIC = "worker.invoke_scheduler."
 
 def counted(kind: str) -> set[str]:
     """Names given to `count` or `time`, or to what calls them, anywhere in the code."""
-    verbs = {"count": "count", "time": "(?:time|timed|_time|_since)"}[kind]
+    verbs = {"count": "count", "time": "(?:time|timed|timing|_time|_since)"}[kind]
     found: set[str] = set()
     for path in Path(yurt.__file__).parent.rglob("*.py"):
         found |= set(re.findall(rf'(?:metrics\.|self\.|@){verbs}\(\s*"([A-Za-z_.]+)"', path.read_text()))

@@ -146,27 +146,38 @@ async def test_a_server_that_leaves_and_one_that_is_forced_out_have_left() -> No
             a.membership.force_leave("c.global", forget=False)
 
 
-@pytest.mark.parametrize("forget", [False, True])
-@pytest.mark.parametrize("region", ["global", "eu"])
-async def test_a_live_server_that_is_forced_out_is_shown_as_leaving_and_stays_in_use(forget: bool, region: str) -> None:
+@pytest.mark.parametrize(("forget", "shown"), [(False, LEAVING), (True, None)])
+@pytest.mark.parametrize("name", ["a.global", "b.global", "c.eu"])
+async def test_a_live_server_that_is_forced_out_is_shown_so_for_a_while_and_stays_in_use(
+    name: str, forget: bool, shown: str | None
+) -> None:
     env = FakeEnv()
-    membership, other = Membership(member("a"), env=env), member("b", region=region)
-    heard = MembershipUpdate(sender=other.name, members=(other,))
-    membership.merge_update(heard)
+    membership, others = Membership(member("a"), env=env), (member("b"), member("c", region="eu"))
+    heard = [MembershipUpdate(sender=each.name, members=others) for each in others]
+    for update in heard:
+        membership.merge_update(update)
     changes: list[bool] = []
     membership.subscribe(lambda: changes.append(True))
     before = membership.update()
-    membership.force_leave(other.name, forget=forget)
-    for shown in (LEAVING, LEAVING, LEAVING, LEAVING, LEAVING, ALIVE, ALIVE):
+    membership.force_leave(name, forget=forget)
+    for expected in (shown, shown, shown, shown, shown, ALIVE, ALIVE):
         membership.reap()
-        assert [each.status for each in membership.shown_members()] == [ALIVE, shown]
+        statuses = statuses_of(membership.shown_members())
+        assert statuses.pop(name, None) == expected
+        assert list(statuses.values()) == [ALIVE, ALIVE]
         assert membership.update() == before
         await env.advance(1)
-        membership.merge_update(heard)
+        for update in heard:
+            membership.merge_update(update)
     assert changes == []
+    membership.mark_left()
+    membership.force_leave(name, forget=forget)
+    membership.reap()
+    assert statuses_of(membership.members())["a.global"] == LEFT
 
 
-@pytest.mark.parametrize(("ends_after_s", "forget"), [(0, False), (0, True), (4, False), (4, True)])
+@pytest.mark.parametrize("ends_after_s", [0, 4])
+@pytest.mark.parametrize("forget", [False, True])
 async def test_a_server_that_ends_near_the_moment_when_it_is_forced_out_has_left(
     ends_after_s: int, forget: bool
 ) -> None:
@@ -181,10 +192,12 @@ async def test_a_server_that_ends_near_the_moment_when_it_is_forced_out_has_left
         membership.reap()
     await env.advance(FAILED_AFTER_S)
     membership.reap()
-    assert statuses_of(membership.shown_members()) == {"a.global": ALIVE, "b.global": LEAVING}
+    own = {"a.global": ALIVE}
+    assert statuses_of(membership.shown_members()) == (own if forget else {**own, "b.global": LEAVING})
+    assert statuses_of(membership.members()) == {**own, "b.global": ALIVE}
     await env.advance(1)
     membership.reap()
-    left = {"a.global": ALIVE} if forget else {"a.global": ALIVE, "b.global": LEFT}
+    left = own if forget else {**own, "b.global": LEFT}
     assert statuses_of(membership.shown_members()) == statuses_of(membership.update().members) == left
     assert ("b.global" in membership.update().forgotten) == forget
 
@@ -200,13 +213,14 @@ async def test_an_order_to_force_a_server_out_ends_with_its_record() -> None:
     assert set(statuses_of(membership.shown_members()).values()) == {ALIVE}
 
 
-def test_a_live_server_that_is_forced_out_is_reached_as_before() -> None:
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_live_server_that_is_forced_out_is_reached_as_before(forget: bool) -> None:
     membership, other = Membership(member("a"), env=FakeEnv()), member("b")
     membership.merge_update(MembershipUpdate(sender=other.name, members=(other,)))
     directory = Directory(membership)
     links = ServerLinks(AgentConfig(name="a"), directory=directory, env=FakeEnv(), tls=TlsSettings(), run_id="1")
-    membership.force_leave(other.name, forget=True)
-    assert statuses_of(membership.shown_members())["b.global"] == LEAVING
+    membership.force_leave(other.name, forget=forget)
+    assert statuses_of(membership.shown_members()).get("b.global") == (None if forget else LEAVING)
     assert (links.names, links.voters, "b:4647" in links.addresses) == (("b.global",), 2, True)
 
 

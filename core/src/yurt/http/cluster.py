@@ -49,7 +49,7 @@ class Cluster(Directory, Protocol):
     """The servers, and what can be changed about them."""
 
     def shown_members(self) -> tuple[Member, ...]:
-        """`members` for operators, with `leaving` for a live server that was forced out a moment ago."""
+        """`members` for operators: a live server that was forced out a moment ago is leaving, or missing."""
         ...
 
     def views(self) -> tuple[ServerView, ...]:
@@ -61,7 +61,7 @@ class Cluster(Directory, Protocol):
         ...
 
     async def force_leave(self, name: str, *, forget: bool) -> None:
-        """Force a server out; one that is alive is shown as leaving, and stays in use. Raises NotFound, Unavailable."""
+        """Force a server out; one that is alive stays in use (`shown_members`). Raises NotFound, Unavailable."""
         ...
 
     async def log_peers(self) -> tuple[LogPeer, ...]:

@@ -21,7 +21,7 @@ from yurt.structs.member import ALIVE, FAILED, LEAVING, LEFT, Member
 log = logging.getLogger(__name__)
 
 LEAVING_S = 5.0
-"""How long a server that was forced out while it was alive is shown as leaving, if its agent runs on."""
+"""How long a server that was forced out while it was alive is shown so, if its agent runs on."""
 
 
 class ForcedLeave(Value):
@@ -66,10 +66,11 @@ class Membership:
         return self._records.members(self._env.monotonic())
 
     def shown_members(self) -> tuple[Member, ...]:
-        """`members` for operators: one that was forced out while it was alive is `leaving` (`force_leave`)."""
+        """`members` for operators: one that was forced out while it was alive is leaving or missing (`force_leave`)."""
         return tuple(
-            replace(each, status=LEAVING) if each.name in self._leaving and each.status in (ALIVE, FAILED) else each
+            replace(each, status=LEAVING) if each.name in self._leaving else each
             for each in self.members()
+            if each.name not in self._leaving or not self._leaving[each.name].forget
         )
 
     @property
@@ -122,17 +123,15 @@ class Membership:
     def force_leave(self, name: str, *, forget: bool) -> None:
         """Mark a server as left, or with `forget` forget it; raises NotFound.
 
-        One that counts as alive may have ended a moment ago. It is shown as leaving here, and nothing else changes:
-        others go on to use it. It has left once it fails; one that is still heard after `LEAVING_S` is shown as alive
-        again. No effect on this server itself.
+        One that counts as alive may have ended a moment ago. It is shown as leaving here, or with `forget` not at all,
+        and nothing else changes: others go on to use it. It has left once it fails; one that is still heard after
+        `LEAVING_S`, as this one always is, is shown as alive again.
         """
-        if name == self.own.name:
-            return
         found = next((each for each in self.members() if each.name == name), None)
         if found is None:
             raise NotFound(f'no server "{name}" is known; `yurt server members` lists them')
         now = self._env.monotonic()
-        if found.status in (FAILED, LEFT):
+        if found.status in (FAILED, LEFT) and name != self.own.name:
             self._take(self._records.forced_out(name, forget=forget, now=now))
         else:
             self._leaving[name] = ForcedLeave(at=now, forget=forget)
@@ -225,7 +224,7 @@ class Membership:
         statuses = {each.name: each.status for each in self.members()}
         for name, order in tuple(self._leaving.items()):
             status = statuses.get(name, LEFT)
-            is_gone = status in (FAILED, LEFT)
+            is_gone = status in (FAILED, LEFT) and name != self.own.name
             if is_gone or self._env.monotonic() - self.silent_s(name) >= order.at + LEAVING_S:
                 del self._leaving[name]
             if is_gone and name in statuses:

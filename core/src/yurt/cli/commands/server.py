@@ -131,7 +131,8 @@ COMMANDS = (
         "the name of one server",
         details="""
 The name is the one that `yurt server members` shows, such as srv1.global. A server whose agent runs stays in use; the
-agent that was asked shows it as `leaving` for five seconds. One that comes back later joins again as a new one.
+agent that was asked lists it as `leaving`, or with -prune not at all, for five seconds. One that comes back later
+joins again as a new one.
 """,
     ),
     CliCommand(
