@@ -297,16 +297,16 @@ def test_a_followed_deployment_is_shown_at_most_once_in_the_time_of_wait(api: An
     assert all(later - earlier >= 0.2 for earlier, later in itertools.pairwise(began[1:]))
 
 
-@pytest.mark.parametrize("given", ["24h1s", "99999999999h"])
+@pytest.mark.parametrize("given", ["24h1s", "2562047h"])
 def test_a_wait_of_more_than_a_day_is_refused(run: Any, given: str) -> None:
     code, _, err = run("deployment", "status", "-monitor", f"-wait={given}", "dddd")
     assert code == 1 and err.startswith(f'-wait: "{given}" is longer than 24 hours; use a shorter time')
 
 
-@pytest.mark.parametrize("given", ["2", "-1s", "soon", "9" * 400 + "h"])
+@pytest.mark.parametrize("given", ["2", "-1s", "soon", "99999999999h", "9" * 400 + "h"])
 def test_a_wait_that_is_not_a_duration_is_refused(run: Any, given: str) -> None:
     assert run("deployment", "status", "-monitor", f"-wait={given}", "dddd")[2].startswith(
-        f'-wait: "{given}" is not a duration; use a number and a unit, for example 2s'
+        f'-wait: "{given}" is not a duration of up to 24 hours; use a number and a unit, for example 2s'
     )
 
 

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from yurt.http.answers import changed_view
 from yurt.http.call import Call, json_answer, read_answer
+from yurt.http.edge.browsers import looks_like_browser
 from yurt.http.errors import Refused
 from yurt.sdk.value import NANOSECONDS
 from yurt.server.views.operator import RootKeyRows
@@ -25,7 +26,8 @@ DISABLED: Final = "OIDC Discovery endpoint disabled"
 
 async def keys(call: Call) -> web.Response:
     """GET /.well-known/jwks.json: every key of the cluster, including those not used for signing now."""
-    await call.operations.root_keys.make_first()
+    if not looks_like_browser(call.request.headers):  # a page of another site changes nothing by a GET
+        await call.operations.root_keys.make_first()
     view, index = await changed_view(call, [RootKeyRows.watched()], lambda view: view.of(RootKeyRows).index)
     document = await call.operations.root_keys.jwks()
     response = read_answer(call, document, index)
