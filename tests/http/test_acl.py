@@ -310,21 +310,6 @@ async def test_nobody_without_a_token_gets_a_one_time_token(acl: Callers) -> Non
     assert (await acl.call("POST", "/v1/acl/token/onetime", token="")).status == 403
 
 
-@pytest.mark.parametrize("path", ["policies", "roles", "auth-methods", "binding-rules"])
-async def test_a_list_that_never_had_a_row_has_the_index_1_and_wakes_its_readers(acl: Callers, path: str) -> None:
-    for wait in ("", "?index=0&wait=60s", "?index=1&wait=10ms"):
-        empty = await acl.get(f"/v1/acl/{path}{wait}")
-        assert (empty.json, empty.headers["X-Nomad-Index"]) == ([], "1")
-    waiting = asyncio.create_task(acl.get(f"/v1/acl/{path}?index=1&wait=60s"))
-    await acl.policy("ops")
-    await acl.put("/v1/acl/role", {"Name": "web", "Policies": [{"Name": "ops"}]})
-    await acl.put("/v1/acl/auth-method", METHOD)
-    rule = {"AuthMethod": METHOD["Name"], "BindType": "policy", "BindName": "ops"}
-    assert (await acl.put("/v1/acl/binding-rule", rule)).status == 200
-    (row,) = (await waiting).json
-    assert (await waiting).headers["X-Nomad-Index"] == str(row["ModifyIndex"]) != "1"
-
-
 # Races.
 
 
