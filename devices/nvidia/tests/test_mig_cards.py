@@ -254,19 +254,22 @@ async def test_after_the_loss_of_the_record_a_new_task_gets_no_instance_of_an_en
         assert (await again.plugin.reserve(new)).env != given.env
 
 
-async def test_after_the_loss_of_the_record_a_card_that_is_not_listed_waits_for_its_tasks(
+async def test_after_the_loss_of_the_record_a_card_that_is_not_listed_stays_as_it_is(
     make_bench: MakeBench, machine: Path
 ) -> None:
+    """Nothing tells its instances from another tool's; that of a running task is not offered to others."""
     task = claim("task", SMALL, 0)
     (given,) = await left_behind(make_bench, machine, task, is_record_lost=True)
     async with restarted(machine, [gpu(1)]) as (again, _):
         await again.plugin.update_claims((task,))
         found = await again.wait_for(lambda found: has_severity(found, gpu(0), "degraded"))
-        assert "no longer names this card" in offered(found, gpu(0)).reason
-        assert (await again.plugin.reserve(task)).env == given.env
+        assert "which mig_gpu_ids does not name" in offered(found, gpu(0)).reason
+        with pytest.raises(DriverError, match="may not split"):
+            await again.plugin.reserve(task)
         await again.plugin.update_claims(())
-        await again.wait_for(lambda found: has_severity(found, gpu(0), "healthy"))
-        assert instances(machine) == [] and card(machine)["mig"] is False
+        uuid = given.env["CUDA_VISIBLE_DEVICES"]
+        await again.wait_for(lambda found: has_severity(found, uuid, "healthy"))
+        assert instances(machine) == [(0, 1)] and card(machine)["mig"] is True
 
 
 async def test_instances_made_by_hand_that_tasks_have_keep_their_card_from_being_split(

@@ -9,7 +9,7 @@ import pytest
 from yurt.sdk.device import MIG, WHOLE, ClaimedDevices, DeviceClaim
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.mig import MigProfile
-from yurt_device_nvidia.mig_cards import RETIRED, MigCards
+from yurt_device_nvidia.mig_cards import RETIRED, UNLISTED, MigCards
 from yurt_device_nvidia.mig_control import CardProfile, GpuInstance, MigControl, MigProblem
 from yurt_device_nvidia.mig_record import InstanceOwner, MigRecord, RecordedCard
 
@@ -142,6 +142,63 @@ def test_a_card_of_known_profiles_that_is_not_listed_is_not_managed(tmp_path: Pa
     assert not bench.cards.manages(CARD) and bench.cards.texts() == {}
     assert not bench.cards.keep(bench.control)
     assert bench.driver.changes == [], "another tool's instance stays"
+
+
+@pytest.mark.parametrize("listed", [(OTHER,), ()], ids=["another card is listed", "no card is listed"])
+@pytest.mark.parametrize("start", [0, 3], ids=["another place", "the same place"])
+def test_a_claim_that_is_reported_changes_nothing_on_a_card_that_is_neither_listed_nor_recorded(
+    tmp_path: Path, listed: tuple[str, ...], start: int
+) -> None:
+    """All claims are reported, also the one of an old plan before its task is refused."""
+    bench = Bench(tmp_path, *listed, driver=Driver(small(7, 3)))
+    bench.cards.report((claim("task", SMALL, start),))
+    bench.learn()
+    assert not bench.cards.keep(bench.control)
+    assert bench.cards.manages(CARD) and bench.cards.texts() == {}
+    verdict = bench.cards.verdict(CARD)
+    assert verdict is not None and (verdict.severity, verdict.reason) == ("degraded", UNLISTED)
+    with pytest.raises(DriverError, match="may not split"):
+        bench.take(claim("task", SMALL, start))
+    assert not bench.cards.keep(bench.control)
+    bench.cards.report(())
+    assert not bench.cards.keep(bench.control)
+    assert bench.driver.changes == [], "another tool's instance stays, and so does its mode"
+    assert not bench.cards.manages(CARD) and bench.cards.verdict(CARD) is None
+    assert CARD not in MigRecord(str(tmp_path)).read(), "a recorded card would be the plugin's after a restart"
+
+
+def test_a_claim_during_a_reservation_changes_nothing_on_a_card_that_is_neither_listed_nor_recorded(
+    tmp_path: Path,
+) -> None:
+    """The look comes while the claim that was refused is still counted."""
+    bench = Bench(tmp_path, OTHER, driver=Driver(small(7, 3)))
+    bench.cards.report(())
+    with pytest.raises(DriverError, match="may not split"):
+        bench.take(claim("task", SMALL, 0))
+    assert not bench.cards.keep(bench.control)
+    assert bench.driver.changes == [] and CARD not in MigRecord(str(tmp_path)).read()
+
+
+def test_a_claim_does_not_withdraw_the_instances_by_hand_that_tasks_have(tmp_path: Path) -> None:
+    """On a card that is neither listed nor recorded: they stay offered, and nothing new goes to the card."""
+    bench = Bench(tmp_path, OTHER, driver=Driver(small(7, 3), small(5, 2)))
+    bench.cards.report((claim("task", SMALL, 0), by_hand("MIG-1")))
+    bench.cards.see({"MIG-1": (CARD, 5)})
+    assert not bench.cards.keep(bench.control)
+    with pytest.raises(DriverError, match="may not split"):
+        bench.take(claim("task", SMALL, 0))
+    assert bench.driver.changes == [] and not bench.cards.manages(CARD)
+    verdict = bench.cards.verdict(CARD)
+    assert verdict is not None and verdict.reason == UNLISTED
+
+
+def test_a_whole_card_that_is_neither_listed_nor_recorded_keeps_its_mode_while_a_task_claims_an_instance(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path, OTHER, driver=Driver(small(7, 3)))
+    bench.cards.report((claim("task", SMALL, 0),))
+    assert bench.take(WHOLE_CARD) == {}
+    assert bench.driver.changes == []
 
 
 def test_instances_by_hand_that_tasks_have_keep_a_listed_card_out_of_management(tmp_path: Path) -> None:
@@ -368,6 +425,8 @@ def test_a_retired_card_is_given_back_once_and_forgotten(tmp_path: Path) -> None
     bench.cards.report((claim("running", SMALL, 0),))
     bench.cards.keep(bench.control)
     assert bench.driver.changes == [], "a task still has an instance"
+    verdict = bench.cards.verdict(CARD)
+    assert verdict is not None and (verdict.severity, verdict.reason) == ("degraded", RETIRED)
     bench.cards.report(())
     assert bench.cards.keep(bench.control)
     assert bench.driver.changes == [("destroy", 1), ("mode", CARD, False)]
@@ -382,6 +441,31 @@ def test_a_retired_card_out_of_mig_mode_is_given_back_as_it_is(tmp_path: Path) -
     bench.cards.report(())
     bench.cards.keep(bench.control)
     assert bench.driver.changes == [] and not bench.cards.manages(CARD)
+
+
+def test_a_retired_card_with_an_instance_that_a_task_may_have_is_not_given_back_yet(tmp_path: Path) -> None:
+    """A task has an instance by hand that the driver does not list now: it may be the one without an owner."""
+    bench = Bench(tmp_path, driver=Driver(small(1, 0), small(2, 5)), owners=(owner(1, 0, "ended"),))
+    bench.cards.report((by_hand("MIG-unlisted"),))
+    bench.cards.keep(bench.control)
+    bench.cards.keep(bench.control)
+    assert bench.driver.changes == [("destroy", 1)] and bench.cards.manages(CARD)
+    bench.cards.report(())
+    assert bench.cards.keep(bench.control)
+    assert bench.driver.changes == [("destroy", 1), ("destroy", 2), ("mode", CARD, False)]
+    assert CARD not in MigRecord(str(tmp_path)).read()
+
+
+def test_the_owners_of_a_recorded_card_that_is_not_listed_are_found_by_the_first_report(tmp_path: Path) -> None:
+    """Its owners were lost before the restart in which it left the list."""
+    bench = Bench(tmp_path, driver=Driver(small(1, 0)), owners=(owner(9, 6, "ended"),))
+    bench.cards.report((claim("running", SMALL, 0),))
+    bench.cards.keep(bench.control)
+    ((_, prepared),) = bench.take(claim("running", SMALL, 0)).items()
+    assert (prepared.number, prepared.is_new) == (1, False)
+    with pytest.raises(DriverError, match="may not split"):
+        bench.take(claim("new", SMALL, 4))
+    assert bench.driver.changes == [("complete", 1)]
 
 
 def test_a_listed_card_is_not_given_back(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from yurt.sdk.device import MIG, MPS, WHOLE, ClaimedDevices, DeviceClaim
 from yurt.sdk.errors import DriverError
 from yurt_device_nvidia import fake
-from yurt_device_nvidia.mig_cards import BOTH_KINDS, RETIRED, MigCards
+from yurt_device_nvidia.mig_cards import BOTH_KINDS, UNLISTED, MigCards
 from yurt_device_nvidia.mig_claims import places_of
 from yurt_device_nvidia.mig_control import MigControl
 from yurt_device_nvidia.mig_record import MigRecord
@@ -38,14 +38,14 @@ def test_a_card_that_is_not_listed_is_managed_and_degraded_while_a_task_has_an_i
     cards.reserve(claim("running", SMALL, 0))
     assert cards.manages(gpu(0))
     verdict = cards.verdict(gpu(0))
-    assert verdict is not None and (verdict.severity, verdict.reason) == ("degraded", RETIRED)
+    assert verdict is not None and (verdict.severity, verdict.reason) == ("degraded", UNLISTED)
 
 
-def test_without_listed_cards_the_plugin_looks_at_instances_that_tasks_have() -> None:
+def test_without_listed_and_recorded_cards_the_plugin_leaves_all_instances_alone() -> None:
     cards = cards_of()
+    cards.report((claim("running", SMALL, 0),))
     assert not cards.is_used
-    cards.reserve(claim("running", SMALL, 0))
-    assert cards.is_used
+    assert not cards.keep(NO_DRIVER)
 
 
 def test_a_card_with_instances_of_both_kinds_says_so() -> None:
@@ -54,6 +54,7 @@ def test_a_card_with_instances_of_both_kinds_says_so() -> None:
     cards.report((by_hand(), claim("running", SMALL, 4)))
     verdict = cards.verdict(gpu(0))
     assert verdict is not None and (verdict.severity, verdict.reason) == ("degraded", BOTH_KINDS)
+    assert cards.manages(gpu(0)), "the card that the running task has booked is offered"
 
 
 def test_a_whole_card_that_may_not_be_split_is_left_alone() -> None:
@@ -71,6 +72,21 @@ async def test_a_card_that_may_not_be_split_keeps_its_mode_and_gets_no_instance(
         with pytest.raises(DriverError, match=r"may not split GPU .* \(mig_gpu_ids\)"):
             await again.plugin.reserve(claim("new", SMALL, 0))
         assert instances(machine) == [(4, 4)]
+
+
+@pytest.mark.parametrize("listed", [[gpu(1)], []], ids=["another card is listed", "no card is listed"])
+@pytest.mark.parametrize("place", [(SMALL, 0), (HALF, 4)], ids=["another place", "the same place"])
+async def test_a_card_that_may_not_be_split_keeps_its_instances_and_mode_when_a_claim_on_it_is_reported(
+    make_bench: MakeBench, machine: Path, listed: list[str], place: tuple[tuple[int, int], int]
+) -> None:
+    await left_behind(make_bench, machine, claim("by another tool", HALF, 4), is_record_lost=True)
+    for _ in range(2):
+        async with restarted(machine, listed) as (again, _):
+            await again.plugin.update_claims((claim("new", *place),))
+            with pytest.raises(DriverError, match="may not split"):
+                await again.plugin.reserve(claim("new", *place))
+            await again.plugin.update_claims(())
+            assert instances(machine) == [(4, 4)] and card(machine)["mig"] is True
 
 
 async def test_a_retired_card_out_of_mig_mode_stays_out_of_it(make_bench: MakeBench, machine: Path) -> None:

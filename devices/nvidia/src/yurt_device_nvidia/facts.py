@@ -61,7 +61,7 @@ class CardFacts(Value):
     mig_profiles: str = ""
     """The profiles that the plugin may create itself, as the attribute has them; "" where it may not."""
     is_managed: bool = False
-    """Whether the plugin owns its MIG instances."""
+    """Whether it is offered as a card, whatever MIG instances it has now."""
 
     @property
     def is_split(self) -> bool:

@@ -7,12 +7,16 @@ MIG mode. Where that needs a reset of the card (before Hopper), a task with the 
 largest profile.
 
 The plugin leaves a card alone while tasks have instances of it that were made by hand. A card that the operator no
-longer lists is *retired*: it takes nothing new, and is given back when no task has an instance of it.
+longer lists and that the record names is *retired*: it takes nothing new, and is given back when it has no instance.
 
-The record may be lost, now or before an earlier start. So the first report of claims tells whose the instances without
-a recorded owner are: one at the place and of the profile that a task without an instance has claimed counts as its own.
-Without that a running task's instance would be a stranger's, and be destroyed when the task is reserved again.
-Instances of cards that are neither listed nor claimed stay as they are.
+A card that neither the list nor the record names is another tool's: its instances and its mode stay as they are, also
+while a task claims an instance of it. A claim is no permission: each one is reported, also one of an old plan that will
+be refused.
+
+The record may be lost, now or before an earlier start. So on the plugin's cards the first report of claims tells whose
+the instances without a recorded owner are: one at the place and of the profile that a task without an instance has
+claimed counts as its own. Without that a running task's instance would be a stranger's, and be destroyed when the task
+is reserved again.
 
 `report`, `reserve` and the questions run on the event loop, all that takes a `MigControl` blocks and runs on the thread
 of the driver. What both sides read is replaced as a whole, never changed in place. A report may come at any moment of
@@ -41,6 +45,9 @@ BY_HAND = (
 )
 BOTH_KINDS = "tasks have MIG instances of this card that were made by hand, and others of the plugin; drain the node"
 RETIRED = "mig_gpu_ids no longer names this card, and it is given back when no task has a MIG instance of it"
+UNLISTED = (
+    "a task has booked a MIG instance of this card, which mig_gpu_ids does not name; the plugin changes nothing on it"
+)
 ONE_INSTANCE = "a process sees one MIG instance only"
 
 log = logging.getLogger(__name__)
@@ -84,13 +91,20 @@ class MigCards:
     @property
     def is_used(self) -> bool:
         """Whether any card is split by the plugin, or may be."""
-        return bool(self._allowed or self._retired or self._claims.split_cards())
+        return bool(self._allowed or self._retired)
 
     def manages(self, card: str) -> bool:
-        """Whether the plugin owns the instances of this card: it is offered as a card, whatever it has now."""
-        if card in self._retired or card in self._claims.split_cards():
+        """Whether this card is offered as a card, whatever instances it has now.
+
+        That includes another tool's card of which a task claims an instance: the task may be a running one whose record
+        is lost, and its instance must not be offered to others.
+        """
+        by_hand, is_split = card in self._cards_by_hand(), card in self._claims.split_cards()
+        if card in self._retired:
             return True
-        return self._is_listed(card) and card in self._profiles and card not in self._cards_by_hand()
+        if self._is_listed(card):
+            return is_split or (card in self._profiles and not by_hand)
+        return is_split and not by_hand
 
     def texts(self) -> dict[str, str]:
         """The profiles of each managed card, as its attribute."""
@@ -100,9 +114,11 @@ class MigCards:
     def verdict(self, card: str) -> Verdict | None:
         """What speaks against new tasks on a card because of its MIG instances."""
         by_hand, is_split = card in self._cards_by_hand(), card in self._claims.split_cards()
+        if is_split and not self._is_owned(card):
+            return Verdict(severity="degraded", reason=UNLISTED)
         if by_hand and is_split:
             return Verdict(severity="degraded", reason=BOTH_KINDS)
-        if card in self._retired or (is_split and not self._is_listed(card)):
+        if card in self._retired:
             return Verdict(severity="degraded", reason=RETIRED)
         if by_hand and self._is_listed(card):
             return Verdict(severity="suspect", reason=BY_HAND)
@@ -111,6 +127,10 @@ class MigCards:
 
     def _is_listed(self, card: str) -> bool:
         return bool(self._allowed & {card, ALL_CARDS})
+
+    def _is_owned(self, card: str) -> bool:
+        """Whether the plugin owns MIG mode and the instances of a card: the list or the record names it."""
+        return self._is_listed(card) or card in self._retired
 
     def _cards_by_hand(self) -> frozenset[str]:
         parts = self._parts
@@ -143,7 +163,7 @@ class MigCards:
         """
         has_changed = False
         for card, is_free in cards.items():
-            if card in self._asked or not (self._is_listed(card) or card in self._retired):
+            if card in self._asked or not self._is_owned(card):
                 continue
             is_known_free = is_free and self._claims.is_reported and card not in self._claims.whole_cards()
             is_needed = self._is_listed(card) and card not in self._profiles
@@ -210,11 +230,14 @@ class MigCards:
         return found
 
     def _is_split_here(self, card: str) -> bool:
-        """Whether a claim on the whole card concerns the plugin: it may be in MIG mode."""
-        return self.manages(card) or (self._is_listed(card) and card in self._cards_by_hand())
+        """Whether the plugin takes a card that is claimed whole out of MIG mode, if it is in it."""
+        return self._is_owned(card) and (self.manages(card) or card in self._cards_by_hand())
 
     def _instance(self, control: MigControl, place: MigPlace, task: TaskKey) -> PreparedInstance:
         """The instance at a place, created unless the task has it already."""
+        if not self._is_owned(place.card):
+            # Before the driver is asked: a card of known profiles is recorded, and counts as the plugin's own then.
+            raise not_listed(place.card)
         if place.card in self._cards_by_hand():
             raise RecoverableError(f"GPU {place.card} cannot be split: {BY_HAND}")
         profile = self._profile(control, place)
@@ -222,8 +245,7 @@ class MigCards:
         if own is not None:
             return own
         if not self._is_listed(place.card):
-            # A claim makes the plugin manage the card, so that running tasks keep their instances: no reason to split.
-            raise DriverError(f"the plugin may not split GPU {place.card} (mig_gpu_ids); plan the job again")
+            raise not_listed(place.card)
         self._enter(control, place.card, task)
         for each in control.instances(place.card):
             if each.overlaps(place.start, profile.offered.size):
@@ -315,6 +337,7 @@ class MigCards:
     def _find_owners(self, control: MigControl) -> None:
         """Enter the tasks of the first report that own no instance as owners of those without an owner at their places.
 
+        Only on the plugin's cards: on others the instance may be another tool's, and an owner's is destroyed after it.
         Later claims are left out: a new task must not get the instance of one that has ended. One that is already in
         the first report may, since nothing tells it from a running one; that takes a lost record or another tool.
         """
@@ -330,6 +353,8 @@ class MigCards:
             self._unowned = tuple(left)
 
     def _find_owner(self, control: MigControl, place: MigPlace, task: TaskKey) -> None:
+        if not self._is_owned(place.card):
+            return
         if place.card not in self._profiles:
             self._learn_card(control, place.card, may_switch=False)
         profile = profile_of(place, self._profiles.get(place.card, ()))
@@ -359,7 +384,6 @@ class MigCards:
         if not self._claims.is_reported:
             return False
         self._find_owners(control)
-        self._retired |= {card for card in self._claims.split_cards() if not self._is_listed(card)}
         leftovers, has_destroyed = dict[str, str](), False
         for card in sorted(self._profiles.keys() | self._retired):
             if not self.manages(card) or card in self._claims.whole_cards():
@@ -398,10 +422,13 @@ class MigCards:
         return has_destroyed
 
     def _give_back(self, control: MigControl, card: str) -> bool:
-        """Forget a retired card, out of MIG mode where it can leave; True when its mode changed."""
+        """Forget a retired card without instances, out of MIG mode where it can leave; True when its mode changed."""
         has_changed = False
         try:
-            has_changed = control.is_on(card) and control.set_mode(card, is_on=False)
+            if control.is_on(card):
+                if control.instances(card):  # One that a task may have stays: the card waits for the task.
+                    return False
+                has_changed = control.set_mode(card, is_on=False)
         except MigProblem as problem:
             log.warning("card stays in MIG mode: gpu=%s reason=%s", card, problem.reason)
         self._retired -= {card}
@@ -428,6 +455,11 @@ class MigCards:
         profile = profile_of(place, self._profiles.get(card, ()))
         is_same = profile is None or profile.id == instance.profile_id
         return is_same and (place.card, place.start) == (card, instance.start)
+
+
+def not_listed(card: str) -> DriverError:
+    """The refusal of a new instance on a card that is not listed."""
+    return DriverError(f"the plugin may not split GPU {card} (mig_gpu_ids); plan the job again")
 
 
 def profile_of(place: MigPlace, profiles: Iterable[CardProfile]) -> CardProfile | None:
