@@ -1,4 +1,7 @@
-"""The index of a list that never had a row is 0 (1 for lists of access control), also where the rows are computed from other tables that have some."""
+"""The index of a list that never had a row: 0, and 1 for lists of access control.
+
+Also where the rows are computed from other tables that have some.
+"""
 
 from __future__ import annotations
 

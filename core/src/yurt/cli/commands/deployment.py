@@ -115,7 +115,8 @@ def _pause_s(call: Invocation) -> float:
     except ValueError:
         pause_s = -1.0
     if pause_s < 0:
-        raise UsageError(f'-wait: "{value}" is not a duration of up to 24 hours; use a number and a unit, for example 2s')
+        expected = "a duration of up to 24 hours; use a number and a unit, for example 2s"
+        raise UsageError(f'-wait: "{value}" is not {expected}')
     if pause_s > PAUSE_MAX_S:
         raise UsageError(f'-wait: "{value}" is longer than 24 hours; use a shorter time, for example 2s')
     return pause_s
