@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from yurt.sdk.value import UnixNano, replace
+from yurt.state import Tables
 from yurt.structs import status
 from yurt.structs.cluster import Namespace
 from yurt.structs.commands import (
@@ -211,3 +212,17 @@ def test_garbage_collection_spares_a_job_that_lives_again(replica: Replica) -> N
     replica.apply(UpsertEvaluations(evaluations=(replace(evaluation, status=status.EVAL_COMPLETE),)))
     replica.apply(DeleteJobs(keys=(KEY, ("default", "gone"))))
     assert KEY not in replica.state.jobs
+
+
+def test_a_version_that_is_missing_is_there_again_when_the_status_of_its_job_changes(replica: Replica) -> None:
+    job = register(replica, factories.job())
+    edit = replica.state.edit(replica.state.index + 1)
+    edit.delete(Tables.job_versions, (*KEY, job.version))
+    replica.state = edit.commit()
+    (evaluation,) = replica.state.evals.values()
+
+    replica.apply(UpsertEvaluations(evaluations=(replace(evaluation, status=status.EVAL_COMPLETE),)))
+
+    job = replica.state.jobs[KEY]
+    assert job.status == status.JOB_DEAD and replica.state.version(*KEY, job.version) == job
+    assert versions(replica) == [job.version]

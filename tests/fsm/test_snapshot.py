@@ -11,7 +11,7 @@ from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs.commands import ApplyPlan, KeepAlive, RegisterJob, RegisterNode
 from yurt.structs.plan import Plan
-from yurt.structs.rules import RULES_VERSION, UNPUBLISHED_RULES
+from yurt.structs.rules import DEVICE_PART_RULES, RULES_VERSION, UNPUBLISHED_RULES
 from yurt.testing import factories
 from yurt.testing.replica import Replica
 
@@ -94,6 +94,26 @@ def test_a_state_keeps_the_newest_rules_that_a_command_followed() -> None:
     older = apply(newer, replace(KeepAlive(), rules_version=UNPUBLISHED_RULES), index=3).state
     assert newer.rules == older.rules == RULES_VERSION, "it holds rows of the newer rules still"
     assert snapshot.decode(snapshot.encode(older)).rules == RULES_VERSION
+
+
+def test_a_state_tells_the_rules_of_its_last_command_which_snapshots_keep() -> None:
+    newer = apply(Snapshot.empty(), replace(KeepAlive(), rules_version=RULES_VERSION), index=1).state
+    older = apply(newer, replace(KeepAlive(), rules_version=DEVICE_PART_RULES - 1), index=2).state
+    again = apply(older, replace(KeepAlive(), rules_version=RULES_VERSION), index=3).state
+    for state, stores_parts in ((newer, True), (older, False), (again, True)):
+        read = snapshot.decode(snapshot.encode(state))
+        assert state.stores_device_parts == read.stores_device_parts == stores_parts
+        assert (read.rules, read.last_rules) == (RULES_VERSION, state.last_rules)
+        assert state.edit(9).commit().stores_device_parts == stores_parts, "a dry run has no command"
+
+
+def test_a_snapshot_that_does_not_tell_the_rules_of_its_last_command_is_read(state: Snapshot) -> None:
+    header, *chunks = snapshot.encode(state)
+    fields = msgspec.msgpack.decode(header)
+    assert fields.pop("last_rules") == RULES_VERSION
+    read = snapshot.decode([msgspec.msgpack.encode(fields), *chunks])
+    assert read.last_rules == read.rules == RULES_VERSION
+    assert snapshot.digest(read) == snapshot.digest(state)
 
 
 def test_a_snapshot_of_the_first_format_is_still_read(state: Snapshot) -> None:

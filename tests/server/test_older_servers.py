@@ -119,15 +119,24 @@ async def test_a_roll_back_that_waits_for_an_upgrade_is_tried_again(caplog: pyte
     running.cancel()
 
 
-@pytest.mark.parametrize(("version", "placed"), [(RULES_VERSION, 4), (DEVICE_PART_RULES - 1, 1)])
+@pytest.mark.parametrize(
+    ("earlier", "version", "placed"),
+    [
+        (RULES_VERSION, RULES_VERSION, 4),
+        (DEVICE_PART_RULES - 1, DEVICE_PART_RULES - 1, 1),
+        (RULES_VERSION, DEVICE_PART_RULES - 1, 1),
+        (DEVICE_PART_RULES - 1, RULES_VERSION, 4),
+    ],
+    ids=["new", "old", "one server back", "last one upgraded"],
+)
 async def test_quotas_count_shares_as_the_log_will_have_them(
-    bench: Any, monkeypatch: pytest.MonkeyPatch, version: int, placed: int
+    bench: Any, monkeypatch: pytest.MonkeyPatch, earlier: int, version: int, placed: int
 ) -> None:
     """Four shares of a quarter of a card's memory: without their part in the log, each counts as a card.
 
     Workers plan by what the log will have, so one share is placed and the others wait for the quota.
     """
-    monkeypatch.setattr(NoPeers, "rules", RegionRules(version=version, behind=("srv2.global",)))
+    monkeypatch.setattr(NoPeers, "rules", RegionRules(version=earlier, behind=("srv2.global",)))
     asked = (RequestedDevice(name="nvidia/gpu", count=1),)
     limit = QuotaLimit(region="global", region_limit=QuotaResources(devices=asked), hash=b"1")
     await bench.server.replica.propose(c.UpsertQuotas(quotas=(QuotaSpec(name="one", limits=(limit,)),)))
@@ -141,6 +150,7 @@ async def test_quotas_count_shares_as_the_log_will_have_them(
     job = factories.job("shares", type="batch", namespace="team")
     task = replace(job.task_groups[0].tasks[0], resources=Resources(cpu=10, memory_mb=16, devices=(share,)))
     group = replace(job.task_groups[0], tasks=(task,), count=4)
+    monkeypatch.setattr(NoPeers, "rules", RegionRules(version=version, behind=("srv2.global",)))
     await bench.server.resources.jobs.register(replace(job, task_groups=(group,)))
 
     await bench.until(lambda: len(bench.server.state.allocs) >= placed)
@@ -153,3 +163,4 @@ async def test_quotas_count_shares_as_the_log_will_have_them(
     assert not bench.server.metrics.counters["plan.partial"], "no plan is refused for what its worker counted"
     waiting = [each for each in state.evals.values() if each.status == "blocked"]
     assert [each.quota_limit_reached for each in waiting] == ([] if placed == 4 else ["one"])
+    assert state.rules == max(earlier, version)

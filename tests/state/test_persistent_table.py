@@ -56,6 +56,13 @@ def test_a_table_is_a_dictionary_with_indexes_and_its_past_stays(batches: list[l
         check(old, expected)
 
 
+def test_a_row_replaced_as_alike_that_is_missing_is_inserted() -> None:
+    editor = changed(Table("rows", EXTRACT), [(1, ("red", 1))], 1).edit()
+    assert editor.put_alike(1, ("red", 1)) == ("red", 1)
+    assert editor.put_alike(2, ("red", 3)) is None
+    check(editor.finish(2), {1: ("red", 1), 2: ("red", 3)})
+
+
 def test_an_editor_shows_the_index_as_edited_so_far() -> None:
     table = changed(Table("rows", EXTRACT), [(1, ("red", 1)), (2, ("red", 2))], 1)
     editor = table.edit()

@@ -11,18 +11,22 @@ from yurt.scheduler.devices.trials import TrialRequest, trial_requests, untried
 from yurt.scheduler.explain.device_shortage import device_shortages
 from yurt.scheduler.feasibility.device_trials import trial_runs_for
 from yurt.scheduler.plan_check import check_plan
+from yurt.sdk.mig import profiles_text
 from yurt.sdk.value import NANOSECONDS, Duration, replace
 from yurt.server.scheduling.unblock_events import gained_capacity
 from yurt.state import Snapshot
 from yurt.structs import commands as c
+from yurt.structs.alloc import AllocatedResources
 from yurt.structs.job import Job
 from yurt.structs.node import DeviceHealth, DeviceTrial, Node, NodeDevice
-from yurt.structs.plan import Plan
+from yurt.structs.plan import AllocStop, Placement, Plan
 from yurt.structs.policies import Checkpoint, Gang, Requeue
 from yurt.structs.resources import RequestedDevice
 from yurt.structs.rules import DEVICE_CHECK_RULES, DEVICE_PART_RULES, RULES_VERSION
+from yurt.testing import factories
 
 from tests.scheduler.devices.test_device_placing import H100, _ask, _attempt, _card, _given, _job, _kind, _node, _state
+from tests.scheduler.devices.test_partitions import H100 as MIG_H100
 
 HOUR = 3600 * NANOSECONDS
 TRIAL = DeviceTrial(until=1_893_456_000 * NANOSECONDS, run_max=Duration(HOUR))
@@ -158,6 +162,59 @@ def test_apply_refuses_a_plan_whose_card_changed_after_the_check(
     assert isinstance(later_check.result, c.Applied), "what the check saw is the check's to refuse"
 
 
+PROFILES = {"sharing": "mps,mig", "mig_profiles": profiles_text(MIG_H100)}
+LESS: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
+    "profiles": ("mig", PROFILES, {"sharing": "mps,mig"}, "device oversubscribed"),
+    "mode mig": ("mig", PROFILES, {**PROFILES, "sharing": "mps"}, "is no longer shared in mode mig"),
+    "mode mps": ("mps", {}, {"sharing": "slice"}, "device GPU-0 is no longer shared in mode mps"),
+    "memory": ("mps", {}, {"memory": (1500, "MiB")}, "device memory oversubscribed"),
+}
+"""The mode of a share, the facts of its card, those that its node reports after the plan was made, and the refusal."""
+
+
+@pytest.mark.parametrize(("share", "facts", "later", "reason"), LESS.values(), ids=LESS)
+def test_a_share_of_a_card_that_has_less_by_now_is_refused_by_the_plan_check_and_by_apply(
+    share: str, facts: dict[str, Any], later: dict[str, Any], reason: str
+) -> None:
+    state, plan = planned(LONG, share, **facts)
+    command = c.ApplyPlan(plan=plan, checked_at=state.index)
+    assert check_plan(state, plan).accepted.placements
+    changed = registered(state, _card("GPU-0"), **later)
+
+    (refusal,) = check_plan(changed, plan).rejected_nodes.values()
+    refused = stepped(changed, command)
+
+    assert reason in refusal or refusal == "device oversubscribed"
+    assert isinstance(refused.result, c.Rejected) and refused.result.kind == "stale"
+    assert reason in refused.result.message and not refused.state.allocs
+    assert isinstance(stepped(changed, command, DEVICE_PART_RULES).result, c.Applied)
+
+
+def test_apply_counts_the_shares_that_stay_on_a_changed_card_and_not_those_that_the_plan_stops() -> None:
+    state, plan = planned(LONG, "mps")
+    (placement,) = plan.placements
+    before = stepped(state, c.ApplyPlan(plan=plan)).state
+    other = replace(placement, id=factories.number_id(7, kind=2), resources=numbered(placement, 1))
+    next_to_it = replace(plan, placements=(other,))
+    instead = replace(next_to_it, stops=(AllocStop(id=placement.id, node_id=placement.node_id),))
+    # 1500 MiB without the 500 that the driver keeps: one of the two shares of 1000 MiB.
+    changed = registered(before, _card("GPU-0"), memory=(1500, "MiB"), memory_reserved=(500, "MiB"))
+
+    added = stepped(changed, c.ApplyPlan(plan=next_to_it, checked_at=before.index))
+    replaced = stepped(changed, c.ApplyPlan(plan=instead, checked_at=before.index))
+
+    assert isinstance(added.result, c.Rejected) and "device memory oversubscribed" in added.result.message
+    assert isinstance(replaced.result, c.Applied) and other.id in replaced.state.allocs
+
+
+def numbered(placement: Placement, number: int) -> AllocatedResources:
+    """The resources of a placement with another share of the card GPU-0."""
+    (task,) = placement.resources.tasks
+    had = placement.resources.tasks[task]
+    devices = tuple(replace(each, device_ids=(f"GPU-0::{number}",)) for each in had.devices)
+    return replace(placement.resources, tasks={task: replace(had, devices=devices)})
+
+
 @pytest.mark.parametrize("rules", [DEVICE_PART_RULES, DEVICE_CHECK_RULES])
 def test_apply_looks_at_devices_again_only_under_the_rules_that_brought_it(rules: int) -> None:
     state, plan = planned(LONG)
@@ -191,11 +248,11 @@ def test_a_gang_is_refused_whole_when_the_card_of_one_member_vanishes_after_the_
     assert not late.state.allocs, "no member runs without the others"
 
 
-def planned(group: dict[str, Any], share: str = "") -> tuple[Snapshot, Plan]:
-    """A state, and the plan for a job with this group on the card GPU-0 of its node."""
+def planned(group: dict[str, Any], share: str = "", **facts: Any) -> tuple[Snapshot, Plan]:
+    """A state, and the plan for a job with this group on the card GPU-0 of its node, which has these attributes."""
     request = _ask(share=share, memory_mb=1000) if share else _ask()
     job = job_with(request, **group)
-    state = _state([_node(1, _kind(H100, [_card("GPU-0")]))], job)
+    state = _state([_node(1, _kind(H100, [_card("GPU-0")], **facts))], job)
     return state, _attempt(state, job).plan
 
 
@@ -204,9 +261,9 @@ def stepped(state: Snapshot, command: c.AnyCommand, rules: int = RULES_VERSION) 
     return apply(state, replace(command, rules_version=rules), index=state.index + 1)
 
 
-def registered(state: Snapshot, *cards: NodeDevice) -> Snapshot:
-    """The state after the node reported again, now with these cards."""
-    return stepped(state, c.RegisterNode(node=_node(1, _kind(H100, cards)))).state
+def registered(state: Snapshot, *cards: NodeDevice, **facts: Any) -> Snapshot:
+    """The state after the node reported again, now with these cards, which have these attributes."""
+    return stepped(state, c.RegisterNode(node=_node(1, _kind(H100, cards, **facts)))).state
 
 
 def test_the_end_of_a_trial_wakes_evaluations() -> None:

@@ -195,7 +195,9 @@ def _job_or_node_changed(edit: Edit, plan: Plan, index: int) -> Rejected | None:
 
 
 def _device_changed(edit: Edit, plan: Plan, changed: Mapping[str, Node]) -> Rejected | None:
-    """The rejection of placements on devices that one of the changed nodes no longer offers to their group."""
+    """The rejection of placements on devices that one of the changed nodes no longer offers to their group, or not in
+    these shares."""
+    coming: dict[str, list[str]] = {}
     for placement in plan.placements:
         node = changed.get(placement.node_id)
         if node is None or not any(task.devices for task in placement.resources.tasks.values()):
@@ -206,9 +208,31 @@ def _device_changed(edit: Edit, plan: Plan, changed: Mapping[str, Node]) -> Reje
 
         job = _version(edit, plan, placement.job_version)
         group = None if job is None else job.group(placement.task_group)
-        reason = unusable_device(node, usage_of_resources(placement.resources, group).devices, group)
+        devices = usage_of_resources(placement.resources, group).devices
+        reason = unusable_device(node, devices, group)
         if reason:
             return stale(f'node "{node.id}" changed after the plan was checked: {reason}')
+        coming.setdefault(node.id, []).extend(devices)
+    return _share_changed(edit, plan, changed, coming) if coming else None
+
+
+def _share_changed(
+    edit: Edit, plan: Plan, changed: Mapping[str, Node], coming: Mapping[str, list[str]]
+) -> Rejected | None:
+    """The rejection of shares for which one of the changed nodes has not enough any more: less memory, other
+    profiles."""
+    from yurt.scheduler.devices.overbooking import overbooked
+    from yurt.state.usage import is_using, usage_of
+
+    leaving = {stop.id for stop in (*plan.stops, *plan.preemptions)}
+    for node_id, devices in sorted(coming.items()):
+        allocs = edit.tx.rows(Tables.allocs, edit.tx.keys_where(Tables.allocs, "node", node_id))
+        # As in the plan check: what the plan stops is free, what was stopped before counts until its client ended it.
+        staying = [alloc for alloc in allocs if alloc.id not in leaving and is_using(alloc)]
+        in_use = {*devices, *(device for alloc in staying for device in usage_of(alloc).devices)}
+        reason = overbooked(changed[node_id], in_use, devices)
+        if reason:
+            return stale(f'node "{node_id}" changed after the plan was checked: {reason}')
     return None
 
 

@@ -46,6 +46,9 @@ class Header(msgspec.Struct, frozen=True):
     tables: dict[str, int]
     rules: int = 0
     """The newest rules that a command before the snapshot followed: a version without them does not know all rows."""
+    last_rules: int | None = None
+    """The rules that the last command before the snapshot followed; None in snapshots of versions that do not write
+    it: then `rules` stand for them until the next command."""
 
 
 _header_decoder = msgspec.msgpack.Decoder(Header)
@@ -54,7 +57,8 @@ _header_decoder = msgspec.msgpack.Decoder(Header)
 def encode(state: Snapshot) -> Iterator[bytes]:
     """The state as a stream of chunks."""
     form = FORMAT if state.rules > UNPUBLISHED_RULES else UNRULED
-    yield _encoder.encode(Header(form, state.index, {each.name: each.index for each in state.tables()}, state.rules))
+    indexes = {each.name: each.index for each in state.tables()}
+    yield _encoder.encode(Header(form, state.index, indexes, state.rules, state.last_rules))
     shared = SharedWriter()
     for table in state.tables():
         codec = TABLES[table.name].codec
@@ -141,4 +145,5 @@ class _SnapshotReader:
             editor.is_changed = True
         tables = {name: editor.finish(header.tables.get(name, 0)) for name, editor in self._editors.items()}
         assert tables.keys() == TABLES.keys(), "a state has every table, if only an empty one"
-        return Snapshot(header.index, tables, rules=header.rules)
+        last_rules = header.rules if header.last_rules is None else header.last_rules
+        return Snapshot(header.index, tables, rules=header.rules, last_rules=last_rules)

@@ -199,9 +199,11 @@ class TableEditor(Generic[K, V]):
                 changed[new] = with_key(self._by[column].get(new, NO_KEYS) if entry is None else entry, key)
         return before
 
-    def put_alike(self, key: K, row: V) -> V:
-        """Replace a row by one with the same index keys; returns the previous one."""
-        before = self._rows[key]
+    def put_alike(self, key: K, row: V) -> V | None:
+        """Replace a row by one with the same index keys; returns the previous one. Without one it is as `put`."""
+        before = self._rows.get(key)
+        if before is None:
+            return self.put(key, row)
         self._rows[key] = row
         self.is_changed = True
         return before

@@ -107,7 +107,7 @@ class _Later(NamedTuple):
 class Snapshot(Tables):
     """The state at `index`; immutable."""
 
-    __slots__ = ("_columns", "_later", "ahead", "index", "rules")
+    __slots__ = ("_columns", "_later", "ahead", "index", "last_rules", "rules")
 
     def __init__(
         self,
@@ -118,11 +118,15 @@ class Snapshot(Tables):
         *,
         ahead: tuple[Plan, ...] = (),
         rules: int = 0,
+        last_rules: int = 0,
     ) -> None:
         self._tables = self.__dict__ = tables
         self.index = index
         self.rules = rules
         """The newest rules that a command up to `index` followed: older versions do not know all that the rows hold."""
+        self.last_rules = last_rules
+        """The rules that the command at `index` followed: lower than `rules` once a server of the region went back to
+        an older version."""
         self.ahead = ahead
         """Plans in flight: the columns count their usage, the tables do not show them."""
         self._columns = columns
@@ -133,9 +137,10 @@ class Snapshot(Tables):
         """Whether the region's log has the part of a device that a share counts as.
 
         Until all servers of a region know the parts, its leader leaves them out of each plan. Plans must count as the
-        log will: a share without its part may count as a whole device.
+        log will: a share without its part may count as a whole device. The last command tells, as an evaluation
+        follows one, and all servers and replays see the same.
         """
-        return self.rules >= DEVICE_PART_RULES
+        return self.last_rules >= DEVICE_PART_RULES
 
     @property
     def columns(self) -> Columns:
@@ -228,7 +233,9 @@ class Snapshot(Tables):
 
     def with_columns(self, columns: Columns, ahead: tuple[Plan, ...]) -> Snapshot:
         """The same rows with other columns, which include plans in flight."""
-        return Snapshot(self.index, self._tables, columns, ahead=ahead, rules=self.rules)
+        return Snapshot(
+            self.index, self._tables, columns, ahead=ahead, rules=self.rules, last_rules=self.last_rules
+        )
 
     def edit(self, index: int) -> Transaction:
         """Start the changes of the command at `index`."""
@@ -280,7 +287,7 @@ class Transaction:
         self._record(table.name, key, self._editor(table).put(key, row), row)
 
     def put_alike(self, table: TableSchema[K, V], key: K, row: V) -> None:
-        """Replace an existing row by one with the same index keys, which are not compared."""
+        """Replace a row by one with the same index keys, which are not compared; insert it where it is missing."""
         self._record(table.name, key, self._editor(table).put_alike(key, row), row)
 
     def put_new(self, table: TableSchema[K, V], rows: Mapping[K, V]) -> None:
@@ -301,8 +308,11 @@ class Transaction:
         """The changes, one per row, in the order of the first edit."""
         return tuple(self._changes.values())
 
-    def commit(self, rules: int = 0) -> Snapshot:
-        """The state after the edits, at the transaction's index; `rules` are those that its command follows."""
+    def commit(self, rules: int | None = None) -> Snapshot:
+        """The state after the edits, at the transaction's index.
+
+        `rules` are those that its command follows; None for edits without a command, as of a dry run.
+        """
         tables = dict(self.base._tables)
         for name, editor in self._editors.items():
             tables[name] = editor.finish(self.index)
@@ -311,7 +321,13 @@ class Transaction:
             self._check_sums(tables)
             self._check_rows(tables)
         return self._with_columns(
-            Snapshot(self.index, tables, ahead=self.base.ahead, rules=max(self.base.rules, rules))
+            Snapshot(
+                self.index,
+                tables,
+                ahead=self.base.ahead,
+                rules=max(self.base.rules, rules or 0),
+                last_rules=self.base.last_rules if rules is None else rules,
+            )
         )
 
     def _check_sums(self, tables: Mapping[str, Table[Any, Any]]) -> None:

@@ -28,6 +28,6 @@ DEVICE_PART_RULES: Final = 9
 """From here on allocations state the part of a device that a share counts as, and nodes the trials of devices."""
 DEVICE_CHECK_RULES: Final = 10
 """From here on `apply` refuses a placement on a device that has failed, vanished or gone on trial since its plan was
-checked."""
+checked, or no longer has what the placement's share takes."""
 RULES_VERSION: Final = DEVICE_CHECK_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

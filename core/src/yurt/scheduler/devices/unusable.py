@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from yurt.scheduler.devices.bookings import parted
+from yurt.scheduler.devices.bookings import modes_of, parted
 from yurt.scheduler.devices.offers import rack_of
 from yurt.scheduler.devices.trials import declared_run, trial_of, trial_text
 from yurt.structs.job import TaskGroup
@@ -21,13 +21,17 @@ def unusable_device(node: Node, keys: Iterable[str], group: TaskGroup | None) ->
     """
     rack = rack_of(node)
     for key in keys:
-        number = rack.number_of.get(key)
-        number = rack.number_of.get(parted(key)[0]) if number is None else number
+        number, share = rack.number_of.get(key), None
         if number is None:
-            return f"device {parted(key)[0]} is no longer there"
-        if rack.is_usable:
+            device, share = parted(key)
+            number = rack.number_of.get(device)
+            if number is None:
+                return f"device {device} is no longer there"
+        if rack.is_usable and share is None:
             continue
         instance = rack.items[number].instance
+        if share is not None and share.mode not in modes_of(rack.items[number].kind, instance):
+            return f"device {instance.id} is no longer shared in mode {share.mode}"
         if not instance.healthy:
             return f"device {instance.id} is not healthy"
         trial = trial_of(instance)

@@ -1,10 +1,11 @@
 """The last applied commands and their changes, for `/v1/event/stream`.
 
-The buffer keeps the newest `size` events for those who ask for old ones, as far as they fit into `NEWEST_BYTES_MAX`:
-a hundred commands may write ten thousand rows, and each version of a row would stay. Beyond them it keeps what a live
-reader has not taken yet: commands are applied hundreds at a time, before any reader gets a turn. What is kept for
-readers is bounded by `BEHIND_EVENTS_MAX` and `BEHIND_BYTES_MAX`. The oldest event goes when a bound is reached; a
-reader that has not taken it is cut off, counts no more, and what only it still wanted goes with it.
+The buffer keeps the newest `size` events: for those who ask for old ones as far as they fit into `NEWEST_BYTES_MAX`, as
+a hundred commands may write ten thousand rows and each version of a row would stay; for a live reader that has not
+taken them yet, all of them. Beyond them it keeps what a live reader has not taken yet: commands are applied hundreds at
+a time, before any reader gets a turn. These older events are bounded by `BEHIND_EVENTS_MAX` and `BEHIND_BYTES_MAX`. The
+oldest one goes when a bound is reached; a reader that has not taken it is cut off, counts no more, and what only it
+still wanted goes with it.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from yurt.structs.commands.base import EventType
 LET_GO: Final = ("allocs", "evals", "job_summaries")
 """Tables whose deleted rows are not kept for readers of old events."""
 NEWEST_BYTES_MAX: Final = 4 * 1024 * 1024
-"""The maximum size of the events kept without readers; the newest one stays whatever its size."""
+"""The maximum size of the newest events that no live reader needs; the newest one stays whatever its size."""
 BEHIND_EVENTS_MAX: Final = 10_000
 BEHIND_BYTES_MAX: Final = 16 * 1024 * 1024
-"""The maximum size of the events kept for slow readers beyond the configured number, for all readers together."""
+"""The maximum size of the events kept for slow readers beyond the configured number, for all readers together; a
+single one stays whatever its size."""
 ROW_BYTES: Final = 1024
 """The estimated size of a changed row in addition to its command's bytes: most of a row is shared."""
 TAKEN_AT_ONCE: Final = 256
@@ -109,10 +111,12 @@ class EventBuffer:
         kept = event if event.type is not None else event._replace(changes=())
         self._newest.append(kept)
         self._newest_bytes += kept.weight
-        while len(self._newest) > self._size or (self._newest_bytes > NEWEST_BYTES_MAX and len(self._newest) > 1):
+        while len(self._newest) > self._size:
             older = self._newest.popleft()
             self._newest_bytes -= older.weight
-            self._keep_for_readers(older)
+            self._behind.append(older)
+            self._behind_bytes += older.weight
+        self._trim()
         self._wake()
 
     def forget(self, state: Snapshot) -> None:
@@ -128,29 +132,35 @@ class EventBuffer:
         """The oldest event that a live reader has not received; None without readers."""
         return min((each.next_index for each in self._places if each.next_index > self._dropped_index), default=None)
 
-    def _keep_for_readers(self, older: Event) -> None:
+    def _is_needed(self, index: int) -> bool:
+        """Whether a live reader has not received the event with this index."""
         if not self._places:
-            assert not self._behind, "the last reader has let them go"
-            self._dropped_index = older.index
-            return
-        self._behind.append(older)
-        self._behind_bytes += older.weight
-        self._trim()
+            return False
+        if index >= self._needed_index:
+            next_index = self._next_needed_index()
+            self._needed_index = index + 1 if next_index is None else next_index
+        return index >= self._needed_index
 
     def _trim(self) -> None:
-        """Drop events beyond the size that no live reader needs, and those beyond the bounds."""
-        behind = self._behind
-        while behind:
-            oldest = behind[0]
-            is_within = len(behind) <= BEHIND_EVENTS_MAX and self._behind_bytes <= BEHIND_BYTES_MAX
-            if is_within and oldest.index >= self._needed_index:
-                next_index = self._next_needed_index()
-                self._needed_index = oldest.index + 1 if next_index is None else next_index
-                if next_index is not None and oldest.index >= next_index:
-                    return
-            self._dropped_index = oldest.index
-            self._behind_bytes -= oldest.weight
-            behind.popleft()
+        """Drop events beyond the size or `NEWEST_BYTES_MAX` that no live reader needs, and those beyond the bounds."""
+        behind, newest = self._behind, self._newest
+        while behind and (self._is_too_much_behind() or not self._is_needed(behind[0].index)):
+            self._behind_bytes -= self._drop(behind)
+        # A reader that needs an older event needs all later ones.
+        while self._newest_bytes > NEWEST_BYTES_MAX and not behind and len(newest) > 1:
+            if self._is_needed(newest[0].index):
+                return
+            self._newest_bytes -= self._drop(newest)
+
+    def _is_too_much_behind(self) -> bool:
+        count = len(self._behind)
+        return count > BEHIND_EVENTS_MAX or (self._behind_bytes > BEHIND_BYTES_MAX and count > 1)
+
+    def _drop(self, events: deque[Event]) -> int:
+        """Drop the oldest event; returns its weight."""
+        oldest = events.popleft()
+        self._dropped_index = oldest.index
+        return oldest.weight
 
     def _wake(self) -> None:
         if self._arrived is not None:
@@ -177,6 +187,7 @@ class EventBuffer:
                     place.next_index = event.index + 1
                     yield event
                 if not found:
+                    self._trim()
                     self._arrived = self._arrived or asyncio.Event()
                     await self._arrived.wait()
         finally:
