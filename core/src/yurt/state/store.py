@@ -233,9 +233,7 @@ class Snapshot(Tables):
 
     def with_columns(self, columns: Columns, ahead: tuple[Plan, ...]) -> Snapshot:
         """The same rows with other columns, which include plans in flight."""
-        return Snapshot(
-            self.index, self._tables, columns, ahead=ahead, rules=self.rules, last_rules=self.last_rules
-        )
+        return Snapshot(self.index, self._tables, columns, ahead=ahead, rules=self.rules, last_rules=self.last_rules)
 
     def edit(self, index: int) -> Transaction:
         """Start the changes of the command at `index`."""

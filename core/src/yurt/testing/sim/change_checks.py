@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from yurt.access import Access
+from yurt.scheduler.devices.overbooking import overbooked
 from yurt.scheduler.devices.unusable import unusable_device
 from yurt.server.views import Rows
 from yurt.server.views.cluster import NodeRows
@@ -19,7 +20,7 @@ from yurt.server.views.jobs import JobRows
 from yurt.server.views.scheduling import AllocationRows, DeploymentRows, EvaluationRows
 from yurt.state import Change, Changes, Snapshot
 from yurt.state.quota_totals import members_of
-from yurt.state.usage import usage_of
+from yurt.state.usage import is_using, usage_of
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, ApplyPlan
@@ -79,11 +80,16 @@ def _of_collected(gone: Allocation, state: Snapshot) -> str:
 
 
 def _of_devices(state: Snapshot, allocs: Iterable[Change]) -> str:
-    """C7: a new allocation has no device that has failed, vanished, or is on trial and not for its group."""
+    """C7: a new allocation has no device that has failed, vanished, or is on trial and not for its group, and its
+    share fits next to those that stay."""
     for alloc in (each.after for each in allocs if each.before is None):
         devices, node = usage_of(alloc).devices, state.nodes.get(alloc.node_id)
         group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
-        reason = unusable_device(node, devices, group) if devices and node is not None else ""
+        if not devices or node is None:
+            continue
+        staying = [each for each in state.allocs_of_node(node.id) if is_using(each) and not is_server_terminal(each)]
+        in_use = {device for each in staying for device in usage_of(each).devices}
+        reason = unusable_device(node, devices, group) or overbooked(node, in_use, devices)
         if reason:
             return f"C7 {alloc.id[:8]} of {alloc.job_id} is placed at index {state.index}, but {reason}"
     return ""

@@ -97,7 +97,9 @@ async def _replay(folder: ServerFolder, reader: EntryReader, damage: str) -> Rec
         damage = damage or str(error)
     if not state.index:
         raise Conflict(f"nothing can be recovered: there is no whole snapshot, and {damage or 'the log is empty'}")
-    return RecoveredState(apply(state, DropStagedPlans(), index=state.index + 1).state, begin, end, damage)
+    return RecoveredState(
+        apply(state, DropStagedPlans(rules_version=state.last_rules), index=state.index + 1).state, begin, end, damage
+    )
 
 
 def _print(screen: Screen, folder: Path, last_index: int | None, found: RecoveredState) -> None:

@@ -229,7 +229,7 @@ def begin_again(log: DamagedLog, state: Snapshot) -> tuple[int, Path]:
     from yurt.structs.commands import DropStagedPlans
 
     top = state.index + UNKNOWN_RESERVE if log.acknowledged is None else max(state.index, log.acknowledged)
-    state = apply(state, DropStagedPlans(), index=top + 1).state
+    state = apply(state, DropStagedPlans(rules_version=state.last_rules), index=top + 1).state
     return state.index, log.begin_again(state.index, snapshot.encode(state))
 
 
