@@ -157,6 +157,15 @@ async def test_an_order_does_not_wait_forever_for_a_driver(run_client, driver: F
         slow.may_recover.set()
 
 
+async def test_statistics_do_not_wait_for_drivers(run_client, driver: FakeDriver, alloc: Allocation) -> None:
+    slow = SlowEngine(driver)
+    async with run_client(with_driver=slow, wait_ready=False) as client, asyncio.timeout(20):
+        await eventually(lambda: bool(slow.asked))
+
+        assert (await client.calls.alloc_stats(alloc.id, "web")).tasks == {}
+        slow.may_recover.set()
+
+
 async def test_files_do_not_wait_for_drivers(run_client, driver: FakeDriver, alloc: Allocation) -> None:
     slow = SlowEngine(driver)
     async with run_client(with_driver=slow, wait_ready=False) as client, asyncio.timeout(60):

@@ -52,8 +52,11 @@ class AllocOperations:
         self._execs = execs
 
     async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
-        """Resource usage of an allocation, or of one task when `task` is not empty."""
-        usage = await self._meter.alloc_usage(await self._table.find_recovered(alloc_id), task)
+        """Resource usage of an allocation, or of one task when `task` is not empty.
+
+        Does not wait for drivers that recover tasks: who watches many allocations gets what is known.
+        """
+        usage = await self._meter.alloc_usage(await self._table.find(alloc_id), task)
         return replace(usage, accounting=self._activity.totals(alloc_id))
 
     async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
@@ -106,7 +109,7 @@ class AllocOperations:
             raise Conflict(f"task {name!r} of allocation {alloc_id} has ended, so it can neither be paused nor resumed")
         runner.post(_WISHES[wish])
         if isinstance(alloc, AllocRunner):
-            await alloc.saver.wait_saved()
+            await alloc.saver.save()  # by itself: nothing stores changes before the allocation has been prepared
 
     async def schedule_state(self, alloc_id: str, *, task: str) -> str:
         """The state of a task's schedule: pause, scheduled_pause or run."""

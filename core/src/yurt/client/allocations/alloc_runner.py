@@ -16,6 +16,7 @@ from functools import partial
 from yurt.client.allocations.alloc_saver import AllocSaver
 from yurt.client.allocations.alloc_stop import StopOrder
 from yurt.client.allocations.client_alloc import ClientAlloc
+from yurt.client.allocations.start_slots import StartSlots
 from yurt.client.context import ClientContext
 from yurt.client.files import alloc_dir
 from yurt.client.files.link_owners import TaskUser, task_users
@@ -117,13 +118,15 @@ class AllocRunner:
         self,
         record: AllocRecord | None = None,
         *,
+        slots: StartSlots,
         after: Sequence[weakref.ref[AllocRunner]] = (),
         is_rebuilt: bool = False,
     ) -> None:
         """Run the allocation to its end; `record` continues an allocation of an earlier agent.
 
         The stopping allocations in `after` must end first; weak references do not keep them in memory once they are
-        over. `is_rebuilt`: an earlier agent may have run this allocation, and its record is lost.
+        over. `slots` bounds how many start at the same time. `is_rebuilt`: an earlier agent may have run this
+        allocation, and its record is lost.
         """
         try:
             await self._take_up(record)
@@ -132,6 +135,7 @@ class AllocRunner:
         finally:
             self.recovered.set()
         self.hooked.is_predecessor_over = await _are_over(after, self.alloc.previous_allocation)
+        await _wait_for_turn(self, slots)
         # Hooks after predecessors: volumes, ports and devices of a replaced allocation are free only when it has ended.
         await _make_ready(self, self._hooks.alloc)
         await self._follow()
@@ -227,6 +231,15 @@ class AllocRunner:
     def on_change(self) -> None:
         """Note a change, which the runner's loop then processes."""
         self.saver.on_change()
+
+    def report_unbegun(self) -> None:
+        """Let the node become ready without waiting for the start of an allocation that has not begun.
+
+        The servers know it as pending; if they have marked it unknown, they learn first that it is not.
+        """
+        if self.alloc.client_status == CLIENT_UNKNOWN:
+            self._report(self._update())
+        self.reported.set()
 
     def report_still_running(self, description: str) -> None:
         """Report to the servers why the allocation is not over although its tasks have ended."""
@@ -334,12 +347,28 @@ async def _rebuild_tasks(runner: AllocRunner) -> None:
             group.create_task(rebuild(task, runner.context.env))
 
 
+async def _wait_for_turn(runner: AllocRunner, slots: StartSlots) -> None:
+    """Wait until an allocation that has not begun may start, or is to stop.
+
+    Members of a gang do not wait: the time of their barrier runs from the first member that is set up.
+    """
+    alloc, gang = runner.hooked, runner.task_group.gang
+    is_member = gang is not None and gang.rendezvous is not None
+    if is_member or alloc.has_begun or alloc.is_dead or not runner.is_live:
+        return
+    slots.request(runner.id, alloc.may_start)
+    if not alloc.may_start.is_set():
+        runner.report_unbegun()
+        await alloc.may_start.wait()
+        alloc.turn_at = runner.context.env.now()
+
+
 async def _make_ready(runner: AllocRunner, hooks: AllocHookCalls) -> None:
     """Have hooks recover an allocation that has begun, or prepare one that will begin; one that ends needs neither."""
     if runner.hooked.has_begun:
         await hooks.recover(runner.hooked)
     elif runner.is_live and not runner.hooked.is_dead:
-        runner.reported.set()  # the servers know it as pending, so the node may become ready while hooks prepare
+        runner.report_unbegun()  # hooks may take long
         failure = await hooks.prepare(runner.hooked)
         if failure is not None:
             runner.stop(allocation.Stop(reason=failure, is_failure=True))

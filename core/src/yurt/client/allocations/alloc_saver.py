@@ -51,5 +51,5 @@ class AllocSaver:
         records = {name: runner.record for name, runner in alloc.tasks.items()}
         await self._store.put_tasks(alloc.id, records, alloc.health_status, self._activity.totals(alloc.id))
         async with self._saved:
-            self._saved_version = version
+            self._saved_version = max(version, self._saved_version)
             self._saved.notify_all()

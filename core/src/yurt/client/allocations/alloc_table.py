@@ -101,6 +101,13 @@ class AllocTable:
             )
         return self.ended.get(alloc_id, found)
 
+    def heir_of(self, alloc_id: str) -> str:
+        """The live allocation that has yet to take the data of this one, which it replaces; "" for none."""
+        for runner in self.live.values():
+            if runner.alloc.previous_allocation == alloc_id and not runner.is_over and runner.hooked.awaited_data:
+                return runner.id
+        return ""
+
     def is_task_dead(self, alloc_id: str, task: str) -> bool:
         """Whether the task has ended and will not start again."""
         runner = self.live.get(alloc_id)

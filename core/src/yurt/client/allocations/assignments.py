@@ -53,6 +53,8 @@ class Assignments:
             self._table.has_changed.set()
         if alloc.id in self._table:
             if alloc.client_status == CLIENT_UNKNOWN:
+                if runner is not None and runner.reported.is_set() and self._reporter.status_of(alloc.id) is None:
+                    runner.report_unbegun()
                 self._reporter.resend(alloc.id)
         elif is_client_terminal(alloc):
             return

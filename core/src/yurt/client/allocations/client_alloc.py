@@ -49,7 +49,8 @@ class ClientAlloc:
     ) -> None:
         self.alloc = alloc
         self.tasks: dict[str, TaskRunner] = {}
-        self.received_at = context.env.now()
+        self.turn_at = context.env.now()
+        """When it arrived, or when its wait for its turn to start ended: its `healthy_deadline` counts from then."""
         self.health_status = alloc.deployment_status
         self.stopping = LightEvent()
         """Set when the allocation is ordered to stop."""
@@ -130,6 +131,12 @@ class ClientAlloc:
     def is_dead(self) -> bool:
         """Whether all tasks are dead."""
         return all(task.machine.phase == machine.DEAD for task in self.tasks.values())
+
+    @property
+    def awaited_data(self) -> str:
+        """The replaced allocation whose data it has not taken yet; "" for none."""
+        disk = self.group.ephemeral_disk
+        return self.alloc.previous_allocation if (disk.sticky or disk.migrate) and not self.has_begun else ""
 
     # What changes it.
 

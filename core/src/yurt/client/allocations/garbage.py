@@ -45,6 +45,8 @@ class GarbageCollector:
         ended = await self._collectable()
         present = len(ended) + sum(not runner.is_over for runner in self._allocs.live.values())
         for alloc in ended:
+            if self._allocs.heir_of(alloc.id):
+                continue
             reason = await self._reason(present)
             if not reason:
                 return
@@ -76,7 +78,8 @@ class GarbageCollector:
     async def collect(self, alloc_id: str | None) -> None:
         """Remove the directory of one ended allocation, or of all of them.
 
-        Raises NotFound, Unavailable while the client restores allocations, and Conflict for one that runs.
+        Raises NotFound, Unavailable while the client restores allocations, and Conflict for one that runs or whose
+        data its replacement has yet to take.
         """
         if alloc_id is not None:
             await self._allocs.find(alloc_id)
@@ -85,6 +88,12 @@ class GarbageCollector:
             runner = self._allocs.live.get(alloc_id)
             if runner is not None and not runner.is_over:
                 raise Conflict(f"allocation {alloc_id} still runs; stop it first")
+            heir = self._allocs.heir_of(alloc_id)
+            if heir:
+                raise Conflict(
+                    f"the data of allocation {alloc_id} moves to its replacement {heir}, which has not started yet; "
+                    "try again when it runs"
+                )
             await self._remove(alloc_id)
             return
         async with asyncio.TaskGroup() as group:
@@ -92,10 +101,12 @@ class GarbageCollector:
                 group.create_task(self._remove(alloc.id))
 
     async def _remove(self, alloc_id: str) -> None:
-        """Remove a directory once no task writes into it."""
+        """Remove a directory once no task writes into it, unless a replacement has yet to take its data."""
         runner = self._allocs.live.get(alloc_id)
         if runner is not None:
             await runner.wait_cleaned()
         async with self._slots:
+            if self._allocs.heir_of(alloc_id):  # looked up last, since a replacement may come at any time
+                return
             await asyncio.to_thread(remove_alloc_dir, self._config.alloc_dir, alloc_id)
             self._on_removed(alloc_id)

@@ -73,24 +73,13 @@ class Runners:
     ) -> None:
         """Run an allocation to its end, then replace its runner by a record."""
         try:
-            if record is None and not is_rebuilt:
-                await self._wait_for_slot(runner)
-            await runner.run(record, after=after, is_rebuilt=is_rebuilt)
+            await runner.run(record, after=after, slots=self._slots, is_rebuilt=is_rebuilt)
         finally:
+            runner.hooked.may_start.set()  # one that failed takes no slot
             self._slots.release(runner.id)
         while not await runner.wait_cleaned():
             log.warning("drivers still free resources of ended tasks: allocation=%s", runner.id)
         self._table.retire(runner)
-
-    async def _wait_for_slot(self, runner: AllocRunner) -> None:
-        """Wait until a new allocation may start, or is to stop."""
-        may_start = runner.hooked.may_start
-        self._slots.request(runner.id, may_start)
-        if not may_start.is_set():
-            # It has nothing to recover, and the servers know it as pending: the node becomes ready without it.
-            runner.recovered.set()
-            runner.reported.set()
-            await may_start.wait()
 
     def _broke(self, runner: AllocRunner, error: Exception) -> None:
         runner.end()

@@ -2,8 +2,9 @@
 
 A start is work for one thread. If three hundred starts take turns, each lasts as long as all of them, and their memory
 is in use at one time: 30 KB each, and small objects that stay lie scattered over it, so that Python never returns it.
-So the first ones start first. A start that waits for something (an image, a predecessor, other members of a gang)
-delays the others only until `HOLD_S` is over.
+So the first ones start first. The bound is on hooks and tasks: a queued allocation has its record and its directory,
+and its predecessors are over. A start that waits for something (an image, a volume) delays the others only until
+`HOLD_S` is over.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class HealthHook(AllocHookOf[ClientAlloc]):
     def _watch(self, alloc: ClientAlloc) -> _Watch:
         watch = self._watches.get(alloc.id)
         if watch is None or watch.deployment_id != alloc.alloc.deployment_id:
-            started = alloc.received_at if watch is None else self._env.now()
+            started = alloc.turn_at if watch is None else self._env.now()
             watch = self._watches[alloc.id] = _Watch(alloc.alloc.deployment_id, _machine(alloc, started))
         return watch
 
