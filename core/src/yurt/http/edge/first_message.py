@@ -1,11 +1,12 @@
 """Bounds what a websocket's caller may send before it is known.
 
 The first message names the token. Until the caller is admitted, the agent keeps that message (`FIRST_BYTES_MAX`) and
-what came in the same read behind it, and reads nothing else: the caller's further messages wait in its own kernel. A
-caller that is refused is read only to its close frame, without keeping anything.
+what came in the same read behind it (`HELD_BYTES_MAX`), and reads nothing else: the caller's further messages wait in
+its own kernel. A caller that is refused is read only to its close frame, without keeping anything.
 
 States: awaiting the first message -> holding what came behind it -> admitted (everything goes to aiohttp's parser), or
-refused (only a close frame does). Nothing reaches aiohttp's parser before the caller is admitted or refused.
+refused (only a close frame does) -> ended (nothing does). Nothing reaches aiohttp's parser before the caller is
+admitted or refused.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from yurt.api.websocket import BINARY, CLOSE, TEXT, BrokenFrame, Message, WebSoc
 
 FIRST_BYTES_MAX: Final = 8 * 1024
 """Bytes of the first message; a JSON web token has about one KiB."""
+HELD_BYTES_MAX: Final = 512 * 1024
+"""Bytes behind the first message; reading is paused then, so more than two reads of 256 KiB never come."""
 NO_MASK = b"\0\0\0\0"
 
 
@@ -28,6 +31,7 @@ class _GateState(Enum):
     HOLDING = auto()
     ADMITTED = auto()
     REFUSED = auto()
+    ENDED = auto()
 
 
 class FirstMessageSocket(web.WebSocketResponse):
@@ -66,9 +70,10 @@ class FirstMessageGate:
         self._parser: Any = None
         self.first: asyncio.Future[Message | BrokenFrame] = asyncio.get_running_loop().create_future()
         self._protocol = protocol
-        self._frames = WebSocketFrames(is_masked=True, bytes_max=FIRST_BYTES_MAX)
+        self._frames = _frames()
         self._state = _GateState.AWAITING
-        self._held = b""
+        self._held = bytearray()
+        self._closing: Message | None = None
 
     def attach(self, parser: Any) -> None:
         """Stand before this parser, before any byte comes."""
@@ -80,10 +85,10 @@ class FirstMessageGate:
             found: tuple[bool, bytes] = self._parser.feed_data(data)
             return found
         if self._state is _GateState.HOLDING:
-            self._held += data
+            self._keep(data)
         elif self._state is _GateState.AWAITING:
             self._await(bytes(data))
-        else:
+        elif self._state is _GateState.REFUSED:
             self._drop(bytes(data))
         return False, b""
 
@@ -95,18 +100,23 @@ class FirstMessageGate:
 
     def admit(self) -> None:
         """Pass on what was held, and what comes from now on."""
-        held, self._held, self._state = self._held, b"", _GateState.ADMITTED
+        if self._state is _GateState.ENDED:
+            return
+        held, self._held, self._state = self._held, bytearray(), _GateState.ADMITTED
+        self._protocol.resume_reading()  # before the parser gets anything: it may have reading paused again
         if held:
-            self._parser.feed_data(held)
-        self._read_on()
+            self._parser.feed_data(bytes(held))
 
     def refuse(self) -> None:
-        """Pass on nothing but a close frame."""
-        if self._state is _GateState.ADMITTED:
+        """Pass on nothing but a close frame, which may have been the first message."""
+        if self._state in (_GateState.ADMITTED, _GateState.ENDED):
             return
-        held, self._held, self._state = self._held, b"", _GateState.REFUSED
-        self._drop(held)
-        self._read_on()
+        held, self._held, self._state = self._held, bytearray(), _GateState.REFUSED
+        if self._closing is not None:
+            self._close(self._closing)
+        else:
+            self._drop(bytes(held))
+        self._protocol.resume_reading()
 
     def _await(self, data: bytes) -> None:
         try:
@@ -114,24 +124,30 @@ class FirstMessageGate:
             while message is not None and message.kind not in (TEXT, BINARY, CLOSE):
                 message = self._frames.next_message()  # a ping may come before it
         except BrokenFrame as error:
-            self._frames.take_rest()
-            self._hold()
-            self.first.set_result(error)
+            self._frames = _frames()  # without the beginning of a message that is too long
+            self._hold(error)
             return
         if message is not None:
-            self._held = self._frames.take_rest()
-            self._hold()
-            self.first.set_result(message)
+            if message.kind == CLOSE:
+                self._closing = message
+            rest = self._frames.take_rest()
+            self._hold(message)
+            self._keep(rest)
 
-    def _hold(self) -> None:
+    def _hold(self, first: Message | BrokenFrame) -> None:
         self._state = _GateState.HOLDING
-        if self._protocol.transport is not None:
-            self._protocol.transport.pause_reading()
+        # By the protocol, not by its transport: it resumes that one by itself after a full buffer of pipelined bytes.
+        self._protocol.pause_reading()
+        if not self.first.done():  # whoever waited for it may have been cancelled
+            self.first.set_result(first)
 
-    def _read_on(self) -> None:
-        transport = self._protocol.transport
-        if transport is not None and not transport.is_closing() and not self._protocol._reading_paused:
-            transport.resume_reading()
+    def _keep(self, data: bytes) -> None:
+        """Hold bytes; an excess, which only a connection that is read in spite of the pause has, closes it."""
+        if len(self._held) + len(data) > HELD_BYTES_MAX:
+            self._state, self._held = _GateState.ENDED, bytearray()
+            self._protocol.force_close()
+            return
+        self._held += data
 
     def _drop(self, data: bytes) -> None:
         """Find the close frame; after bytes that are no frames, or too long for one, nothing is looked at."""
@@ -141,9 +157,18 @@ class FirstMessageGate:
                 message = self._frames.next_message()
         except BrokenFrame:
             self._frames.take_rest()
+            self._state = _GateState.ENDED
             return
         if message is not None:
-            self._parser.feed_data(encode(CLOSE, message.data, mask=NO_MASK))
+            self._close(message)
+
+    def _close(self, message: Message) -> None:
+        self._state = _GateState.ENDED
+        self._parser.feed_data(encode(CLOSE, message.data, mask=NO_MASK))
+
+
+def _frames() -> WebSocketFrames:
+    return WebSocketFrames(is_masked=True, bytes_max=FIRST_BYTES_MAX)
 
 
 class _GatedRequest:
