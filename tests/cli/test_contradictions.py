@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,10 +69,10 @@ OTHER_MEANING = {"job tag apply", "job tag unset"}
         ("alloc logs a1 web -task other", '-task=other and the argument "web" contradict each other'),
         ("alloc logs a1 -n 3 -c 4", "-n=3 and -c=4 contradict each other"),
         ("volume snapshot list one -plugin two", '-plugin=two and the argument "one" contradict each other'),
-        ("node status n1 -filter x", '-filter=x and the argument "n1" contradict each other'),
         ("node drain n1 -disable -force", "-disable and -force contradict each other"),
-        ("job status web -no-color -force-color", "-no-color and -force-color contradict each other"),
-        ("node meta apply a=1 -unset=b,a", 'the key "a" is set and taken away'),
+        ("node drain n1 -disable -deadline 1h", "-disable and -deadline=1h contradict each other"),
+        ("job history web -diff-version 1 -diff-tag a", "-diff-version=1 and -diff-tag=a contradict each other"),
+        ("monitor -node-id n -server-id s", "-node-id=n and -server-id=s contradict each other"),
         ("eval delete e1 -filter x", "one of the two"),
         ("node status n1 -self", "leave out -self or the argument"),
     ],
@@ -84,9 +85,7 @@ def test_what_is_contradicted_is_named(
     assert error in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "words", ["alloc restart a1 web -task web", "job status web -no-color -force-color=false", "alloc logs a1 web"]
-)
+@pytest.mark.parametrize("words", ["alloc restart a1 web -task web", "alloc logs a1 web"])
 def test_what_agrees_is_carried_out(
     words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,10 +94,133 @@ def test_what_agrees_is_carried_out(
     assert "No agent answers" in capsys.readouterr().err
 
 
-def test_a_group_with_an_allocation_of_another_is_refused(run: Any, api: Any) -> None:
-    alloc = "aaaaaaaa-1111-4222-8333-444444444444"
-    api.answers["/v1/allocations"] = [{"ID": alloc, "Namespace": "default"}]
-    api.answers[f"/v1/allocation/{alloc}"] = {"ID": alloc, "TaskGroup": "web", "Namespace": "default"}
-    code, _, err = run("alloc", "logs", "-group", "db", alloc)
-    assert code == 1
-    assert f'-group selects among the allocations of a job: {alloc} is one of the group "web"' in err
+ALLOC = "aaaaaaaa-1111-4222-8333-444444444444"
+NODE = "bbbbbbbb-1111-4222-8333-444444444444"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "alloc fs a1 /f -stat -f",
+        "alloc fs a1 /f -stat -tail",
+        "alloc fs a1 /f -n -1 -c 4",
+        "alloc logs a1 -n=3 -c=-1",
+        "alloc pause a1 -status -state run",
+        "job init -list-templates -short",
+        "job init -list-templates a.nomad",
+        "job init -list-templates -template t",
+        "job init -template t -short",
+        "job inspect web -hcl -json",
+        "job inspect web -hcl -t {{.ID}}",
+        "job status web -no-color -force-color",
+        "node status bb -allocs -filter x -os -page-token p -per-page 3 -quiet",
+        "node meta apply -unset a a=1",
+        "operator metrics -format prometheus -json",
+        "operator metrics -format prometheus -t {{.}}",
+        "volume claim list c1 -group g -job web -volume-name v",
+    ],
+)
+def test_what_nomad_accepts_is_accepted(
+    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOMAD_ADDR", NOWHERE)
+    assert main(words.split()) == 1
+    assert "No agent answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("order", [("-no-color", "-force-color"), ("-force-color", "-no-color")])
+def test_no_color_wins_over_force_color(run: Any, api: Any, order: tuple[str, str]) -> None:
+    _one_node(api)
+    _, forced, _ = run("node", "status", "-force-color", NODE)
+    code, plain, _ = run("node", "status", *order, NODE)
+    assert ("\033[" in forced, "\033[" in plain, code) == (True, False, 0)
+
+
+def test_flags_for_lists_have_no_effect_on_one_node(run: Any, api: Any) -> None:
+    _one_node(api)
+    flags = ("-filter", "x", "-per-page", "3", "-page-token", "p", "-quiet", "-os", "-allocs")
+    code, shown, _ = run("node", "status", NODE)
+    assert (code, shown) == run("node", "status", *flags, NODE)[:2]
+    assert code == 0 and "one" in shown
+    assert not any("filter=" in path or "page" in path for _, path, *_ in api.asked)
+
+
+def _one_node(api: Any) -> None:
+    node = {"ID": NODE, "Name": "one", "Datacenter": "dc1", "Status": "down", "SchedulingEligibility": "eligible"}
+    api.answers |= {"/v1/nodes": [node], f"/v1/node/{NODE}": node, f"/v1/node/{NODE}/allocations": []}
+
+
+def test_the_filters_of_claims_select_together(run: Any, api: Any) -> None:
+    api.answers["/v1/volumes/claims"] = []
+    assert run("volume", "claim", "list", "-job", "web", "-group", "g", "-volume-name", "v", "c1")[0] == 0
+    path = api.asked[-1][1]
+    assert all(part in path for part in ("job_id=web", "task_group=g", "volume_name=v", "prefix=c1"))
+
+
+def test_stat_wins_over_following(run: Any, api: Any) -> None:
+    entry = {"Name": "f", "IsDir": False, "Size": 5, "FileMode": "-rw-", "ModTime": "2026-01-01T00:00:00Z"}
+    _one_alloc(api)
+    api.answers[f"/v1/client/fs/stat/{ALLOC}"] = entry
+    code, shown, _ = run("alloc", "fs", "-stat", "-f", "-tail", ALLOC, "f")
+    assert (code, "Content Type" in shown) == (0, True)
+    assert not any("/fs/cat" in path or "/fs/stream" in path for _, path, *_ in api.asked)
+
+
+def test_status_wins_over_the_state_of_a_pause(run: Any, api: Any) -> None:
+    _one_alloc(api)
+    api.answers[f"/v1/client/allocation/{ALLOC}/pause"] = {"ScheduleState": "pause"}
+    assert run("alloc", "pause", "-status", "-state", "run", ALLOC)[:2] == (0, "pause\n")
+    assert {method for method, *_ in api.asked} == {"GET"}
+
+
+def test_a_group_has_no_effect_on_an_allocation(run: Any, api: Any) -> None:
+    _one_alloc(api)
+    api.answers[f"/v1/client/allocation/{ALLOC}/pause"] = {"ScheduleState": "run"}
+    assert run("alloc", "pause", "-status", "-group", "db", ALLOC)[:2] == (0, "run\n")
+
+
+def _one_alloc(api: Any) -> None:
+    task = {"Name": "main"}
+    job = {"ID": "web", "TaskGroups": [{"Name": "web", "Tasks": [task]}]}
+    api.answers["/v1/allocations"] = [{"ID": ALLOC, "Namespace": "default"}]
+    api.answers[f"/v1/allocation/{ALLOC}"] = {
+        "ID": ALLOC, "TaskGroup": "web", "Namespace": "default", "Job": job, "TaskStates": {"main": {}}
+    }  # fmt: skip
+
+
+def test_a_key_that_is_set_and_taken_away_is_set(run: Any, api: Any) -> None:
+    api.answers["/v1/client/metadata"] = {}
+    assert run("node", "meta", "apply", "-unset", "b,a", "a=1")[0] == 0
+    assert api.asked[-1][3]["Meta"] == {"a": "1", "b": None}
+
+
+def test_the_list_of_templates_wins_over_a_file(
+    run: Any, api: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    api.answers["/v1/vars"] = [{"Path": "nomad/job-templates/t"}]
+    assert run("job", "init", "-list-templates", "-short", "-template", "t", "a.nomad")[:2] == (0, "t\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_template_wins_over_the_short_example(
+    run: Any, api: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    api.answers["/v1/var/nomad/job-templates/t"] = {"Path": "nomad/job-templates/t", "Items": {"template": "stored"}}
+    assert run("job", "init", "-template", "t", "-short", "a.nomad")[0] == 0
+    assert (tmp_path / "a.nomad").read_text() == "stored"
+
+
+@pytest.mark.parametrize("other", [("-json",), ("-t", "{{.}}")])
+def test_the_format_wins_over_json(run: Any, api: Any, other: tuple[str, ...]) -> None:
+    api.answers["/v1/metrics"] = b"yurt_up 1\n"
+    assert run("operator", "metrics", "-format", "prometheus", *other)[:2] == (0, "yurt_up 1\n")
+
+
+@pytest.mark.parametrize("other", [("-json",), ("-t", "{{.ID}}")])
+def test_the_job_file_wins_over_json(run: Any, api: Any, other: tuple[str, ...]) -> None:
+    api.answers["/v1/jobs"] = [{"ID": "web", "Namespace": "default"}]
+    api.answers["/v1/job/web"] = {"ID": "web", "Namespace": "default", "Version": 0}
+    api.answers["/v1/job/web/submission"] = {"Format": "hcl2", "Source": 'job "web" {}'}
+    assert run("job", "inspect", "-hcl", *other, "web")[:2] == (0, 'job "web" {}\n')

@@ -19,7 +19,7 @@ CLIENT_FLAGS: tuple[Flag, ...] = (
     text("address", "The agent's address, or unix://PATH; NOMAD_ADDR, else http://127.0.0.1:4646."),
     text("region", "The region to ask; NOMAD_REGION."),
     text("namespace", "The namespace to work in; NOMAD_NAMESPACE, else default."),
-    switch("no-color", "Print without colours; NOMAD_CLI_NO_COLOR."),
+    switch("no-color", "Print without colours, also with -force-color; NOMAD_CLI_NO_COLOR."),
     switch("force-color", "Print colours also when standard output is not a terminal; NOMAD_CLI_FORCE_COLOR."),
     text("ca-cert", "A PEM file with the authority to trust; NOMAD_CACERT."),
     text("ca-path", "A folder of PEM files with authorities to trust; NOMAD_CAPATH."),
@@ -30,7 +30,6 @@ CLIENT_FLAGS: tuple[Flag, ...] = (
     text("tls-server-name", "The name to expect in the agent's certificate; NOMAD_TLS_SERVER_NAME."),
     text("token", "The token to send; NOMAD_TOKEN."),
 )
-GENERALLY_EXCLUSIVE = (("no-color", "force-color"),)
 COLOR_FLAGS = frozenset({"no-color", "force-color"})
 JSON_FLAGS: tuple[Flag, ...] = (
     switch("json", "Print the answer of the API as JSON."),
@@ -46,7 +45,8 @@ class CliCommand(NamedTuple):
 
     `usage_code` is what it exits with for a wrong command line; 0: with `failure_code`.
     `exclusive` names pairs of which one can be given: flags, or an argument as in `usage` ("<task>"). A flag and an
-    argument for the same thing may both be given if they are equal.
+    argument for the same thing may both be given if they are equal. What Nomad's command line accepts is no such pair:
+    there, one of both has no effect.
     """
 
     name: str
@@ -90,8 +90,8 @@ class CliCommand(NamedTuple):
             raise UsageError(f"This command takes {self.takes}{extra}")
 
     def check_contradictions(self, flags: Flags, arguments: list[str]) -> None:
-        """Raises UsageError for what excludes each other; a switch that is off counts as absent."""
-        for pair in (*self.exclusive, *GENERALLY_EXCLUSIVE):
+        """Raises UsageError for what excludes each other; a flag that has its default counts as absent."""
+        for pair in self.exclusive:
             found = [self._given(name, flags, arguments) for name in pair]
             values = [value for value in found if value]
             if len(values) == 2 and not (pair[0] == pair[1].strip("<>") and values[0] == values[1]):
@@ -106,10 +106,11 @@ class CliCommand(NamedTuple):
     def _given(self, name: str, flags: Flags, arguments: list[str]) -> str:
         if name.startswith("<"):
             return "".join(arguments[self.argument_names().index(name) :][:1])
-        kinds = {flag.name: flag.kind for flag in self.all_flags}
-        if name not in kinds or not flags.is_given(name):
-            return ""
-        return flags.text(name) if kinds[name] != BOOL else "true" if flags.is_on(name) else ""
+        flag = next(each for each in self.all_flags if each.name == name)
+        if flag.kind == BOOL:
+            return "true" if flags.is_on(name) else ""
+        value = flags.text(name)
+        return "" if value == str(flag.default) else value
 
     def _shown(self, name: str, value: str) -> str:
         if name.startswith("<"):

@@ -20,9 +20,6 @@ def alloc_or_newest(call: Invocation, name: str, group: str = "") -> Json:
     """The allocation with that id; the newest running one of a job when only a job has that id."""
     alloc = alloc_or_none(call, name)
     if alloc is not None:
-        if group and alloc["TaskGroup"] != group:
-            other = alloc["TaskGroup"]
-            raise UsageError(f'-group selects among the allocations of a job: {name} is one of the group "{other}"')
         return alloc
     if not is_job(call, name):
         return find_alloc(call, name)

@@ -36,7 +36,8 @@ class Screen:
         is_terminal = sys.stdout.isatty()
         is_plain = no_color or bool(environ.get("NOMAD_CLI_NO_COLOR") or environ.get("NO_COLOR"))
         is_forced = force_color or bool(environ.get("NOMAD_CLI_FORCE_COLOR"))
-        return cls(sys.stdout, has_color=is_forced or (is_terminal and not is_plain), is_terminal=is_terminal)
+        has_color = not no_color and (is_forced or (is_terminal and not is_plain))
+        return cls(sys.stdout, has_color=has_color, is_terminal=is_terminal)
 
     def line(self, text: str = "") -> None:
         """Print one line at once."""

@@ -90,7 +90,7 @@ COMMANDS = (
         show_files,
         (
             switch("H", "Sizes for humans."),
-            switch("stat", "Facts about the file instead of its content."),
+            switch("stat", "Facts about the file instead of its content, also with -f or -tail."),
             switch("f", "Follow the file, through another server when the one asked goes away."),
             switch("tail", "Begin near the end."),
             number("n", "Print the last lines only, as many as given.", default=-1),
@@ -102,7 +102,7 @@ COMMANDS = (
         (1, 2),
         "<allocation> [<path>]",
         "one or two arguments: <allocation> [<path>]",
-        exclusive=(("stat", "f"), ("stat", "tail"), ("n", "c")),
+        exclusive=(("n", "c"),),
     ),
     CliCommand(
         "alloc logs",

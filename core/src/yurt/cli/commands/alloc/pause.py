@@ -36,7 +36,7 @@ COMMANDS = (
         pause_task,
         (
             text("state", "pause stops the task, run lets it run, scheduled follows its schedule.", default="pause"),
-            switch("status", "Print the present state and change nothing."),
+            switch("status", "Print the present state and change nothing, whatever -state says."),
             text("task", "The task; needed when the allocation has several."),
             switch("job", "The first argument is a job: its newest running allocation."),
             text("group", "With -job: only allocations of this group."),
@@ -48,6 +48,6 @@ COMMANDS = (
         details="A paused task has ended and starts again when it may run; its allocation stays where it is. Restarts "
         "of the agent keep the pause. For a task with a schedule block, pause and run override the schedule until "
         "-state=scheduled; -status prints scheduled_pause outside its hours.",
-        exclusive=(("task", "<task>"), ("status", "state")),
+        exclusive=(("task", "<task>"),),
     ),
 )

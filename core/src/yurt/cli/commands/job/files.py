@@ -238,23 +238,17 @@ COMMANDS = (
         "Write an example job file",
         write_example,
         (
-            switch("short", "Write it without comments."),
+            switch("short", "Write it without comments; a job file of -template is written as it is."),
             switch("connect", "Not available in this version."),
             text(
                 "template", "Write the job file that the variable nomad/job-templates/NAME holds in its item template."
             ),
-            switch("list-templates", "List the names of such variables."),
+            switch("list-templates", "List the names of such variables, and write nothing."),
         ),
         (0, 1),
         "[<filename>]",
         "at most one argument: <filename>",
         details="The example runs on `yurt agent -dev` as it is.",
-        exclusive=(
-            ("template", "list-templates"),
-            ("template", "short"),
-            ("list-templates", "<filename>"),
-            ("list-templates", "short"),
-        ),
     ),
     CliCommand(
         "job convert",
@@ -280,7 +274,9 @@ file that is written holds values only. What a job file cannot say is named on s
         inspect_job,
         (
             switch("json", "Print JSON, which is the default."),
-            switch("hcl", "Print the job file: the one that was submitted, else one that is written from the job."),
+            switch(
+                "hcl", "Print the job file, also with -json or -t: the one submitted, else one written from the job."
+            ),
             switch("with-vars", "With -hcl: also the values of its variables."),
             text("version", "A version by number or tag; default is the newest."),
             text("t", "Format the job with a Go template."),
@@ -288,6 +284,5 @@ file that is written holds values only. What a job file cannot say is named on s
         (1, 1),
         "<job>",
         "one argument: <job>",
-        exclusive=(("hcl", "json"), ("hcl", "t")),
     ),
 )

@@ -46,8 +46,6 @@ def apply_meta(call: Invocation) -> int:
         key, mark, value = word.partition("=")
         if not mark or not key:
             raise UsageError(f"{word!r} is not a key=value pair")
-        if key in meta and meta[key] is None:
-            raise UsageError(f'the key "{key}" is set and taken away: leave it out of one of both')
         meta[key] = value
     if not meta:
         raise UsageError("Must specify at least one key=value pair, or -unset")
@@ -106,7 +104,7 @@ keeps it for the next start. The client of an agent that is a server too goes to
             text(
                 "node-id", "The node, by its id or the first characters of it; without it the one of the agent asked."
             ),
-            text("unset", "Keys to take away, separated by commas."),
+            text("unset", "Keys to take away, separated by commas; one that is set as well stays set."),
         ),
         (0, -1),
         "[key=value ...]",

@@ -273,14 +273,7 @@ COMMANDS = (
         (0, 1),
         "[<node>]",
         "at most one argument: <node>",
-        details="Of one node it shows the drivers, resources, events and allocations.",
-        exclusive=(
-            ("filter", "<node>"),
-            ("per-page", "<node>"),
-            ("page-token", "<node>"),
-            ("quiet", "<node>"),
-            ("os", "<node>"),
-            ("allocs", "<node>"),
-        ),
+        details="Of one node it shows the drivers, resources, events and allocations; then the flags for lists have no "
+        "effect.",
     ),
 )

@@ -40,9 +40,8 @@ COMMANDS = (
         print_metrics,
         (
             switch("pretty", "Indent the JSON."),
-            text("format", f'Nothing for JSON, or "{PROMETHEUS}".'),
+            text("format", f'Nothing for JSON, or "{PROMETHEUS}"; -json and -t have no effect then.'),
             *JSON_FLAGS,
         ),
-        exclusive=(("format", "json"), ("format", "t")),
     ),
 )
