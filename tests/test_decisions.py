@@ -24,7 +24,7 @@ EXPECTATIONS = frozenset({
     "based_on", "check_index", "checked_at", "enforce_index", "specification_index", "lock_id", "is_strict",
     "requires_pause", "reports",
 })  # fmt: skip
-READERS = frozenset({"read_state", "changed_state", "view", "known_view", "changed_view"})
+READERS = frozenset({"read_state", "changed_state", "view", "known_view", "loaded_view", "changed_view"})
 ANSWERS = frozenset({"committed", "done", "step", "self"})
 """Owners of a `state` that is no snapshot to decide on: what `apply` answered, or a machine's own field."""
 
@@ -138,6 +138,7 @@ def test_the_page_on_concurrent_requests_has_every_command() -> None:
     [
         "async def stop(self):\n    job = self._server.state.jobs['x']\n    propose(DeregisterJob(job_id=job.id))",
         "async def stop(call):\n    state = call.read_state()\n    await propose(RegisterJob(job=state.jobs['x']))\n",
+        "def stop(call):\n    jobs = loaded_view(call).of(JobRows)\n    propose(RegisterJob(job=jobs['x']))\n",
         "def decide(state: Snapshot):\n    return RegisterJob(job=state.jobs['x'])\n",
     ],
 )
