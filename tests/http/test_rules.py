@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import quote
 
 import pytest
@@ -155,6 +156,14 @@ async def test_a_read_without_an_id_goes_to_the_path_without_the_empty_segment(a
     async with api.client.get("/v1//jobs?prefix=a//b", allow_redirects=False) as answer:
         assert (answer.status, answer.headers["Location"]) == (301, "/v1/jobs?prefix=a//b")
     assert (await api.get("/v1/jobs?prefix=a//b")).status == 200
+
+
+async def test_a_read_is_never_sent_on_to_a_host_that_its_path_names(api: Api) -> None:
+    reader, writer = await asyncio.open_connection(api.client.server.host, api.client.server.port)
+    writer.write(b"GET //\\evil.example/v1?a=\\b HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+    head = (await reader.read()).decode()
+    writer.close()
+    assert "\r\nLocation: /%5Cevil.example/v1?a=%5Cb\r\n" in head
 
 
 async def test_a_write_without_an_id_changes_nothing_else(api: Api) -> None:

@@ -224,7 +224,8 @@ def _moved(request: web.Request, path: str) -> web.Response:
     A write that is sent on becomes a read for most clients, and the path without its empty id may name another object.
     """
     if request.method in ("GET", "HEAD"):
-        return web.Response(status=301, headers={"Location": path})
+        # A browser reads a backslash as a slash: behind the first one, it would go to the host that the path names.
+        return web.Response(status=301, headers={"Location": path.replace("\\", "%5C")})
     return web.Response(status=400, text=f"The path has an empty segment; is {path} meant, or is an id missing?")
 
 
