@@ -8,7 +8,7 @@ from yurt.api.encode import to_wire
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import alloc_stub, alloc_wire
 from yurt.http.answers import list_rows, one_row
-from yurt.http.call import Call, empty_answer, json_answer, loaded_view
+from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused
 from yurt.http.forwarding.targets import node_of_alloc
 from yurt.http.lists import check_prefix, check_uuid
@@ -115,9 +115,12 @@ async def signal(call: Call) -> web.Response:
 
 
 def _check_task(call: Call, alloc_id: str, task: str) -> None:
-    alloc = loaded_view(call).of(AllocationRows).get(alloc_id) if call.has_server else None
+    """Refuse an unknown task; while the state is read the client alone does, which has its allocations already."""
+    if not task or not call.has_server or not call.server.loader.is_restored:
+        return
+    alloc = call.known_view().of(AllocationRows).get(alloc_id)
     group = alloc.job.group(alloc.task_group) if alloc is not None and alloc.job is not None else None
-    if task and group is not None and group.task(task) is None:
+    if group is not None and group.task(task) is None:
         raise Refused(500, f'Could not find task named "{task[:64]}" in allocation {alloc_id[:8]}')
 
 
