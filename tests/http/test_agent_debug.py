@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -65,6 +66,31 @@ async def test_the_objects_of_each_type_are_counted_with_their_bytes(debug_api: 
     size, count, kind = next(line for line in answer.text.splitlines() if line.endswith(".Counted")).split()
     assert (int(count), int(size) >= 16 * len(kept), kind) == (len(kept), True, f"{__name__}.Counted")
     assert answer.text.startswith("objects: total ")
+
+
+async def _waiting() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_the_bytes_of_coroutines_are_theirs_and_frozen_objects_are_named(debug_api: Api) -> None:
+    kept = [_waiting() for _ in range(100)], (number for number in range(3)), Unmeasured()
+    answer = await debug_api.get("/v1/agent/pprof/heap")
+    first, second, *lines = answer.text.splitlines()
+    words = first.split()
+    assert int(words[words.index("bytes") + 1]) < 4 * int(words[words.index("resident") + 1])
+    sizes = {kind: int(size) for size, _, kind in (line.split(" ", 2) for line in lines)}
+    assert 100 * 50 < sizes["builtins.coroutine"] < 10**7
+    assert sizes[f"{__name__}.Unmeasured"] == 0
+    assert second == f"not listed, because the collector has frozen them: {gc.get_freeze_count()}"
+    for each in kept[0]:
+        each.close()
+
+
+class Unmeasured:
+    """An object that cannot tell its size."""
+
+    def __sizeof__(self) -> int:
+        raise ValueError("unknown")
 
 
 class Counted:
