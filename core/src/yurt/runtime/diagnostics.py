@@ -162,7 +162,7 @@ async def _profile(options: Mapping[str, str]) -> bytes:
 def objects_text() -> str:
     """The objects that Python's collector tracks, by type: bytes without what they refer to, number, type.
 
-    Those that the collector has frozen are not listed, but their number is. Blocking: about 1.5 s for a million objects.
+    Those that the collector has frozen are not listed, but their number is. Blocking: 1.5 s for a million objects.
     The other threads get their turn every 5 ms, except while the collector lists the objects (30 ms for a million).
     """
     with _one_at_a_time():
@@ -177,7 +177,7 @@ def objects_text() -> str:
     return total + "".join(f"{size} {counts[name]} {name}\n" for name, size in sizes.most_common(TYPES_MAX))
 
 
-def _size_of(each: object, kind: type) -> int:
+def _size_of(each: object, kind: Any) -> int:
     """Bytes by the type's own method: only that one knows the size of a coroutine; 0 where it fails."""
     try:
         return max(0, int(kind.__sizeof__(each)))
