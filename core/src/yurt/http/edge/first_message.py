@@ -138,7 +138,7 @@ class FirstMessageGate:
         self._state = _GateState.HOLDING
         # By the protocol, not by its transport: it resumes that one by itself after a full buffer of pipelined bytes.
         self._protocol.pause_reading()
-        if not self.first.done():  # whoever waited for it may have been cancelled
+        if not self.first.done():  # a cancelled request cancels it
             self.first.set_result(first)
 
     def _keep(self, data: bytes) -> None:
