@@ -19,6 +19,7 @@ from yurt.sdk.value import replace
 from yurt.state import TABLES, Snapshot
 from yurt.state.persistent_table import TableEditor
 from yurt.state.row_codecs import CHUNK_ROWS, SHARED, SharedReader, SharedWriter
+from yurt.state.store import Followed
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job
 from yurt.structs.rules import RULES_VERSION, UNPUBLISHED_RULES
@@ -146,4 +147,4 @@ class _SnapshotReader:
         tables = {name: editor.finish(header.tables.get(name, 0)) for name, editor in self._editors.items()}
         assert tables.keys() == TABLES.keys(), "a state has every table, if only an empty one"
         last_rules = header.rules if header.last_rules is None else header.last_rules
-        return Snapshot(header.index, tables, rules=header.rules, last_rules=last_rules)
+        return Snapshot(header.index, tables, followed=Followed(header.rules, last_rules))

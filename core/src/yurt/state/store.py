@@ -104,6 +104,16 @@ class _Later(NamedTuple):
     work: int
 
 
+class Followed(NamedTuple):
+    """The versions of the rules that the commands up to an index followed."""
+
+    newest: int = 0
+    last: int = 0
+
+
+NO_RULES: Final = Followed()
+
+
 class Snapshot(Tables):
     """The state at `index`; immutable."""
 
@@ -117,14 +127,13 @@ class Snapshot(Tables):
         later: _Later | None = None,
         *,
         ahead: tuple[Plan, ...] = (),
-        rules: int = 0,
-        last_rules: int = 0,
+        followed: Followed = NO_RULES,
     ) -> None:
         self._tables = self.__dict__ = tables
         self.index = index
-        self.rules = rules
+        self.rules = followed.newest
         """The newest rules that a command up to `index` followed: older versions do not know all that the rows hold."""
-        self.last_rules = last_rules
+        self.last_rules = followed.last
         """The rules that the command at `index` followed: lower than `rules` once a server of the region went back to
         an older version."""
         self.ahead = ahead
@@ -233,7 +242,7 @@ class Snapshot(Tables):
 
     def with_columns(self, columns: Columns, ahead: tuple[Plan, ...]) -> Snapshot:
         """The same rows with other columns, which include plans in flight."""
-        return Snapshot(self.index, self._tables, columns, ahead=ahead, rules=self.rules, last_rules=self.last_rules)
+        return Snapshot(self.index, self._tables, columns, ahead=ahead, followed=Followed(self.rules, self.last_rules))
 
     def edit(self, index: int) -> Transaction:
         """Start the changes of the command at `index`."""
@@ -323,8 +332,7 @@ class Transaction:
                 self.index,
                 tables,
                 ahead=self.base.ahead,
-                rules=max(self.base.rules, rules or 0),
-                last_rules=self.base.last_rules if rules is None else rules,
+                followed=Followed(max(self.base.rules, rules or 0), self.base.last_rules if rules is None else rules),
             )
         )
 
