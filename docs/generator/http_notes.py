@@ -53,7 +53,7 @@ GET /v1/allocation/:id/services | The service instances that it registered.
 GET /v1/client/allocation/:id/stats | What its tasks use now.
 PUT /v1/client/allocation/:id/restart | Restarts one task, the running ones, or all.
 PUT /v1/client/allocation/:id/signal | Sends a signal.
-GET /v1/client/allocation/:id/gc | Removes its directory; 409 until its replacement has the data. For SDKs, not browsers.
+GET /v1/client/allocation/:id/gc | Removes its directory; 409 until its replacement has the data. For SDKs only.
 PUT /v1/client/allocation/:id/gc | The same.
 GET /v1/client/allocation/:id/exec | A websocket to a command in its task; `tty` gives a terminal.
 GET /v1/client/allocation/:id/checks | What the checks of its services said last, by their ids.
