@@ -69,6 +69,8 @@ class AgentConfig(Value):
     """A dev agent bootstraps access control itself and shows the management token."""
     has_acl: bool = False
     """Access control is on."""
+    allows_rpc_without_tls: bool = False
+    """With access control the server port may be open to other hosts without TLS (checked while the file is read)."""
     hides_rpc: bool = False
     """A single server listens for agents on loopback only, because it has access control and no TLS."""
     is_server: bool = False
@@ -146,6 +148,7 @@ def make_config(
         is_dev=is_dev,
         makes_token=is_dev and makes_token,
         has_acl=bool(acl.get("enabled")),
+        allows_rpc_without_tls=bool(acl.get("allow_rpc_without_tls")),
         hides_rpc=hides_rpc,
         is_server=bool(server.get("enabled")),
         is_client=bool(client.get("enabled")),

@@ -31,7 +31,7 @@ from yurt.lifecycle import task as machine
 from yurt.runtime.supervise import supervised
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.storage.client_db import AllocRecord, TaskRecord
-from yurt.structs.alloc import Allocation, TaskEvent, TaskState
+from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.job import TaskGroup
 from yurt.structs.predicates import is_server_terminal
@@ -286,14 +286,10 @@ class AllocRunner:
         if alloc.deployment_id != old.deployment_id:
             self.hooked.health_status = alloc.deployment_status
         if old.client_status != CLIENT_UNKNOWN and alloc.client_status == CLIENT_UNKNOWN:
-            self.note(events.reconnected())
+            self.hooked.note(events.reconnected())
         if is_server_terminal(alloc):
             self.stop(_stop_of(alloc))
         self.saver.changed.set()
-
-    def note(self, event: TaskEvent) -> None:
-        """Add an event to every task that has not ended."""
-        self.hooked.note(event)
 
     def stop_at_once(self) -> None:
         """End the allocation without its shutdown delays."""

@@ -108,7 +108,7 @@ class DiskWatch:
             self._warned.add(runner.alloc.id)
             if not was_warned(runner.states.values()):
                 log.warning("allocation exceeds its disk size: allocation=%s: %s", runner.alloc.id, text)
-                runner.note(events.disk_exceeded(text))
+                runner.hooked.note(events.disk_exceeded(text))
             return
         log.warning("allocation exceeds its disk size: allocation=%s: %s", runner.alloc.id, text)
         reason = events.disk_exceeded(f"{text}; raise ephemeral_disk {{ size }} to let it use more")

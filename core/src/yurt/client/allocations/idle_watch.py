@@ -143,7 +143,7 @@ class IdleWatch:
     async def _notify(self, runner: AllocRunner, text: str, *, last: bool = False) -> None:
         """Write a notice to the tasks and the log; `last` removes the file `notice`, which no longer applies."""
         log.info("idle devices: alloc_id=%s job_id=%s notice=%r", runner.id, runner.alloc.job_id, text)
-        runner.note(events.idle(text))
+        runner.hooked.note(events.idle(text))
         try:
             await self._env.in_thread(write_notice, runner.hooked.folder, "" if last else text)
         except OSError as error:  # tasks may change their directory at will
