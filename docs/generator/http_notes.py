@@ -39,7 +39,7 @@ GET /v1/agent/servers | The server that the client knows; 501 on an agent withou
 PUT /v1/agent/servers | Sends the client to the servers at `address` (several may be given).
 GET /v1/agent/schedulers | The scheduler workers.
 GET /v1/agent/schedulers/config | How many there are, and for which types of job.
-PUT /v1/agent/schedulers/config | Changes both, until this agent ends; omitted fields stay. `X-Yurt-Problem`: why not.
+PUT /v1/agent/schedulers/config | Changes both, until this agent ends; omitted fields stay. `X-Yurt-Problem` says why.
 PUT /v1/agent/reload | Reads the agent's configuration again, as SIGHUP does; 500 says what is wrong with it.
 GET /v1/agent/monitor | The agent's log as a stream, at any level.
 GET /v1/agent/monitor/export | What it logged, by systemd's journal (`service_name`) or its file (`on_disk`).
@@ -100,7 +100,7 @@ DELETE /v1/yurt/session | Signs a browser out.
 GET /v1/scaling/policies | The `scaling` blocks of the groups of all jobs that are not stopped.
 GET /v1/scaling/policy/:id | One of them, whole; its id stays the same as long as its job and group keep their names.
 GET /v1/yurt/plugins | Yurt's own: the agent's plugins, and how they fared.
-PUT /v1/yurt/plugin/:name/reload | Yurt's own: reads a plugin's code again; tasks are kept, 409 says why not.
+PUT /v1/yurt/plugin/:name/reload | Yurt's own: reads a plugin's code again; tasks are kept; 409 names the reason.
 GET /v1/yurt/allocation/:id/usage | What its tasks used in the last 15 minutes ([details](web-ui-api.md)).
 PUT /v1/yurt/node/:id/device | Takes a device out, or puts it back ([how-to](../howto/handle-a-failing-gpu.md)).
 GET /v1/yurt/node/:id/usage | What a node used in the last 15 minutes ([details](web-ui-api.md)).

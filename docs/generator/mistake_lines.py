@@ -190,7 +190,7 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
     LineMistake(
         "node drain -enable -disable -self",
         "-enable and -disable contradict each other",
-        "leave out one of both",
+        "leave out one of the two",
     ),
     LineMistake(
         "node drain -enable -deadline=soon 11111111",

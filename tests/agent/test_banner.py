@@ -68,7 +68,7 @@ def test_a_server_that_only_this_machine_reaches_says_why_and_what_lets_others_i
     alone = {"server": {"enabled": True}, "data_dir": "/d", "acl": {"enabled": True}}
     text = "\n".join(hidden_lines(make_config(alone, {}, is_dev=False)))
     assert "only this machine reaches RPC 127.0.0.1:4647 and Serf 127.0.0.1:4648" in text
-    assert "Any process on this machine that reaches the loopback address can still do so" in text
+    assert "Any process on this machine, of any user, can still act as a server or a node" in text
     assert "tls { rpc = true }" in text and "acl { allow_rpc_without_tls = true }" in text
     assert hidden_lines(make_config({**alone, "tls": {"rpc": True}}, {}, is_dev=False)) == []
 

@@ -41,7 +41,7 @@ def test_a_declared_pair_exists_and_is_refused(
     known = {flag.name for flag in each.all_flags} | set(each.argument_names())
     assert set(pair) <= known
     assert main(line_with(each, pair)) == (each.usage_code or each.failure_code)
-    assert "contradict each other; leave out one of both" in capsys.readouterr().err
+    assert "contradict each other; leave out one of the two" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("each", COMMANDS, ids=lambda each: each.name)

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from yurt.client.allocations import start_slots
+from yurt.client.allocations import alloc_service, start_slots
 from yurt.client.config import AddedHooks
 from yurt.client.hooks.gang_variables import HOSTFILE
 from yurt.sdk.errors import Conflict, NotFound
@@ -145,7 +145,7 @@ async def test_garbage_collection_leaves_the_data_that_a_replacement_has_yet_to_
         server.put_alloc(replace(sticky(client.node_id, NEW), previous_allocation=OLD))
         await eventually(lambda: server.status_of(OLD) == CLIENT_COMPLETE and (root / NEW).is_dir())
         await eventually(lambda: OLD in client.allocs.ended)
-        assert (NEW in slow.preparing) or is_queued
+        await eventually(lambda: is_queued or NEW in slow.preparing)
 
         await client.calls.collect_garbage(None)
         with pytest.raises(Conflict, match=f"moves to its replacement {NEW}"):
@@ -157,6 +157,33 @@ async def test_garbage_collection_leaves_the_data_that_a_replacement_has_yet_to_
         assert (root / NEW / "alloc" / "data" / "shared").read_text() == "s"
         await client.calls.collect_garbage(OLD)
         assert not (root / OLD).exists()
+
+
+async def test_the_removal_of_an_allocation_waits_until_its_replacement_has_taken_the_data(
+    run_client: MakeClient, server: FakeServerPort, driver: SlowDriver, tmp_path: Path
+) -> None:
+    root, slow, env = tmp_path / "alloc", SlowPreparation(), FakeEnv()
+    driver.may_start.set()
+    async with run_client(added=AddedHooks(alloc={"slow": slow}), env=env) as client, asyncio.timeout(60):
+        old = sticky(client.node_id, OLD)
+        server.put_alloc(old)
+        await eventually(lambda: server.status_of(OLD) == CLIENT_RUNNING)
+        leave(root, OLD)
+        slow.may_prepare.clear()
+        server.put_alloc(replace(old, desired_status=DESIRED_STOP))
+        server.put_alloc(replace(sticky(client.node_id, NEW), previous_allocation=OLD))
+        await eventually(lambda: OLD in client.allocs.ended and NEW in slow.preparing)
+
+        server.drop_alloc(OLD)
+        for _ in range(5):
+            await env.advance(alloc_service.REPLACEMENT_LOOK_S)
+        assert (root / OLD).is_dir()
+
+        slow.may_prepare.set()
+        await eventually(lambda: server.status_of(NEW) == CLIENT_RUNNING)
+        assert (root / NEW / "alloc" / "data" / "shared").read_text() == "s"
+        await env.advance(alloc_service.REPLACEMENT_LOOK_S)
+        await eventually(lambda: not (root / OLD).exists())
 
 
 async def test_members_of_a_gang_meet_although_others_start(

@@ -92,7 +92,7 @@ def hidden_lines(config: AgentConfig) -> list[str]:
         f"==> WARNING: only this machine reaches RPC {config.rpc_address}:{config.rpc_port} and "
         f"Serf {config.serf_address}:{config.serf_port}: with access control",
         "    and without TLS, any host that reaches them could act as a server or a node, whatever the policies say.",
-        "    Any process on this machine that reaches the loopback address can still do so, of whatever user.",
+        "    Any process on this machine, of any user, can still act as a server or a node through loopback.",
         "    To let other agents join, make certificates (`yurt tls ca create`, `yurt tls cert create`) and set",
         "    tls { rpc = true }; or, in a trusted network, acl { allow_rpc_without_tls = true }.",
         "",

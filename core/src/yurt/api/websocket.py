@@ -106,7 +106,7 @@ class WebSocketFrames:
         first, second = buffer[0], buffer[1]
         if bool(second & 0x80) != self._is_masked or first & 0x70:
             sender = "client" if self._is_masked else "server"
-            raise BrokenFrame(f"the {sender}'s frames are not as RFC 6455 wants them")
+            raise BrokenFrame(f"the {sender}'s frames are wrongly masked or have reserved bits set (RFC 6455)")
         size, start = second & 0x7F, 2
         if size >= 126:
             width = 2 if size == 126 else 8

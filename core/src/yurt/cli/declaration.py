@@ -96,7 +96,7 @@ class CliCommand(NamedTuple):
             values = [value for value in found if value]
             if len(values) == 2 and not (pair[0] == pair[1].strip("<>") and values[0] == values[1]):
                 first, second = (self._shown(*each) for each in zip(pair, values, strict=True))
-                raise UsageError(f"{first} and {second} contradict each other; leave out one of both")
+                raise UsageError(f"{first} and {second} contradict each other; leave out one of the two")
 
     def argument_names(self) -> list[str]:
         """The arguments in `usage`, in their order: `<task>`."""

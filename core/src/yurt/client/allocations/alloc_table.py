@@ -101,7 +101,7 @@ class AllocTable:
             )
         return self.ended.get(alloc_id, found)
 
-    def heir_of(self, alloc_id: str) -> str:
+    def awaiting_replacement(self, alloc_id: str) -> str:
         """The live allocation that has yet to take the data of this one, which it replaces; "" for none."""
         for runner in self.live.values():
             if runner.alloc.previous_allocation == alloc_id and not runner.is_over and runner.hooked.awaited_data:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.allocations.alloc_table import AllocTable
 from yurt.client.allocations.lost_records import LostRecords
 from yurt.client.allocations.removals import Removals
@@ -53,7 +54,7 @@ class Assignments:
             self._table.has_changed.set()
         if alloc.id in self._table:
             if alloc.client_status == CLIENT_UNKNOWN:
-                if runner is not None and runner.reported.is_set() and self._reporter.status_of(alloc.id) is None:
+                if runner is not None and self._is_unreported(runner):
                     runner.report_unbegun()
                 self._reporter.resend(alloc.id)
         elif is_client_terminal(alloc):
@@ -65,3 +66,11 @@ class Assignments:
             self._runners.report_end(alloc.id, CLIENT_FAILED, text)
         else:
             self._runners.begin(alloc)
+
+    def _is_unreported(self, runner: AllocRunner) -> bool:
+        """Whether the servers know nothing of an allocation that has not begun, and the node may be ready without it.
+
+        What has begun is reported once its state is stored.
+        """
+        is_waiting = runner.reported.is_set() and not runner.hooked.has_begun
+        return is_waiting and self._reporter.status_of(runner.id) is None

@@ -45,7 +45,8 @@ class GarbageCollector:
         ended = await self._collectable()
         present = len(ended) + sum(not runner.is_over for runner in self._allocs.live.values())
         for alloc in ended:
-            if self._allocs.heir_of(alloc.id):
+            if self._allocs.awaiting_replacement(alloc.id):
+                present -= 1  # it stays in any case, so no other makes way for it
                 continue
             reason = await self._reason(present)
             if not reason:
@@ -88,11 +89,11 @@ class GarbageCollector:
             runner = self._allocs.live.get(alloc_id)
             if runner is not None and not runner.is_over:
                 raise Conflict(f"allocation {alloc_id} still runs; stop it first")
-            heir = self._allocs.heir_of(alloc_id)
-            if heir:
+            replacement = self._allocs.awaiting_replacement(alloc_id)
+            if replacement:
                 raise Conflict(
-                    f"the data of allocation {alloc_id} moves to its replacement {heir}, which has not started yet; "
-                    "try again when it runs"
+                    f"the data of allocation {alloc_id} moves to its replacement {replacement}, "
+                    "which has not started yet; try again when it runs"
                 )
             await self._remove(alloc_id)
             return
@@ -106,7 +107,7 @@ class GarbageCollector:
         if runner is not None:
             await runner.wait_cleaned()
         async with self._slots:
-            if self._allocs.heir_of(alloc_id):  # looked up last, since a replacement may come at any time
+            if self._allocs.awaiting_replacement(alloc_id):  # looked up last, since a replacement may come at any time
                 return
             await asyncio.to_thread(remove_alloc_dir, self._config.alloc_dir, alloc_id)
             self._on_removed(alloc_id)

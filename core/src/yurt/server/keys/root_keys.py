@@ -121,7 +121,7 @@ class RootKeys:
     async def rotate(self, *, is_full: bool, publish_time: int = 0) -> RootKeyMeta:
         """Create a key: active at once, or from `publish_time` (unix ns) on. Raises Invalid."""
         if publish_time and is_full:
-            raise Invalid("a full rotation cannot be published ahead; leave out one of both")
+            raise Invalid("a full rotation cannot be published ahead; leave out one of the two")
         if publish_time and publish_time <= self._replica.env.now():
             raise Invalid("publish_time lies in the past")
         async with self._making:

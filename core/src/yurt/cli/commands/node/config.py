@@ -104,7 +104,7 @@ keeps it for the next start. The client of an agent that is a server too goes to
             text(
                 "node-id", "The node, by its id or the first characters of it; without it the one of the agent asked."
             ),
-            text("unset", "Keys to take away, separated by commas; one that is set as well stays set."),
+            text("unset", "Keys to remove, separated by commas; a key that is also set keeps its new value."),
         ),
         (0, -1),
         "[key=value ...]",

@@ -22,7 +22,7 @@ def drain_node(call: Invocation) -> int:
     flags = call.flags
     modes = [flags.is_on(name) for name in ("enable", "disable", "monitor")]
     if flags.is_on("enable") and flags.is_on("disable"):
-        raise UsageError("-enable and -disable contradict each other; leave out one of both")
+        raise UsageError("-enable and -disable contradict each other; leave out one of the two")
     if sum(modes) == 0:
         raise UsageError("Either the '-enable', '-disable' or '-monitor' flag must be set")
     node = chosen_node(call)

@@ -51,7 +51,7 @@ def rotate_key(call: Invocation) -> int:
     flags = call.flags
     ahead = flags.text("prepublish")
     if ahead and flags.is_on("now"):
-        raise UsageError("-now and -prepublish contradict each other; leave out one of both")
+        raise UsageError("-now and -prepublish contradict each other; leave out one of the two")
     query: dict[str, str | bool | int | None] = {"full": True if flags.is_on("full") else None}
     if ahead:
         try:

@@ -76,7 +76,7 @@ def put_variable(call: Invocation) -> int:
         raise UsageError(f'Invalid value "{call.flags.text("in")}" for -in; it is one of hcl, json')
     index = check_index(call)
     if index is not None and call.flags.is_on("force"):
-        raise UsageError("-check-index and -force contradict each other; leave out one of both")
+        raise UsageError("-check-index and -force contradict each other; leave out one of the two")
     spec = _spec(call)
     if index is None and not call.flags.is_on("force"):
         index = int(spec.pop("ModifyIndex", 0) or 0)

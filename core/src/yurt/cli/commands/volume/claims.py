@@ -70,6 +70,6 @@ COMMANDS = (
         (0, 1),
         "[claim_id]",
         "at most one argument: [claim_id]",
-        details="The flags and the beginning of an id select together.",
+        details="A claim must match all flags and the id prefix.",
     ),
 )

@@ -155,12 +155,12 @@ async def _write(call: Call, body: TokenBody) -> web.Response:
 
 
 async def _upload(call: Call, token: ACLToken, secret: str) -> MadeToken:
-    """A token under ids that the caller brings; raises Refused."""
+    """A new token with given ids; raises Refused."""
     problems = []
     if not (SECRET.fullmatch(token.accessor_id) and SECRET.fullmatch(secret)):
-        problems.append("AccessorID and SecretID have to be UUIDs")
+        problems.append("AccessorID and SecretID must be UUIDs")
     if token.type != CLIENT:
-        problems.append("a token that brings its ids is of Type client")
+        problems.append("a token created with given ids must have Type client")
     if not problems:
         try:
             return await call.operations.acl_tokens.create(token, secret)
@@ -172,7 +172,7 @@ async def _upload(call: Call, token: ACLToken, secret: str) -> MadeToken:
 
 
 async def update_token(call: Call) -> web.Response:
-    """PUT /v1/acl/token/:accessor: a changed token, or one that brings its ids."""
+    """PUT /v1/acl/token/:accessor: a changed token, or a new one with given ids."""
     call.need_acl()
     body = await call.body(TokenBody)
     if body.accessor_id.lower() != call.part("id").lower():
