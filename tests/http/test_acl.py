@@ -214,12 +214,12 @@ async def test_a_token_may_be_brought_along(acl: Callers, names_it: bool) -> Non
 @pytest.mark.parametrize(
     ("changes", "problems"),
     [
-        ({"Type": "management", "Policies": []}, "a token that brings its ids is of Type client"),
-        ({"SecretID": "hunter2"}, "AccessorID and SecretID have to be UUIDs"),
-        ({"AccessorID": "x"}, "AccessorID and SecretID have to be UUIDs"),
+        ({"Type": "management", "Policies": []}, "a token created with given ids must have Type client"),
+        ({"SecretID": "hunter2"}, "AccessorID and SecretID must be UUIDs"),
+        ({"AccessorID": "x"}, "AccessorID and SecretID must be UUIDs"),
         (
             {"Type": "", "SecretID": "x"},
-            "AccessorID and SecretID have to be UUIDs; a token that brings its ids is of Type client",
+            "AccessorID and SecretID must be UUIDs; a token created with given ids must have Type client",
         ),
     ],
 )
