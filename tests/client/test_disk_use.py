@@ -57,13 +57,11 @@ class Overfull:
         self.task_group = SimpleNamespace(ephemeral_disk=SimpleNamespace(size_mb=1))
         self.is_over = False
         self.noted: list[TaskEvent] = []
+        self.hooked = SimpleNamespace(note=self.noted.append)
 
     @property
     def states(self) -> dict[str, TaskState]:
         return {"main": TaskState(events=tuple(self.noted))}
-
-    def note(self, event: TaskEvent) -> None:
-        self.noted.append(event)
 
 
 def watch(root: Path, runners: dict[str, Any], env: Env | None = None) -> DiskWatch:

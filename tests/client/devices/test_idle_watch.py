@@ -58,9 +58,8 @@ class Watched:
             alloc=alloc,
             is_live=True,
             states={task: TaskState(state="running", started_at=UnixNano(1))},
-            hooked=SimpleNamespace(idle_report=IdleReport(), folder=folder),
+            hooked=SimpleNamespace(idle_report=IdleReport(), folder=folder, note=lambda _: None),
             on_change=self._report,
-            note=lambda _: None,
         )
         self.reports: list[IdleReport] = []
         self.watch = IdleWatch(cast(Any, self), cast(Any, SimpleNamespace(live={alloc.id: self.runner})), self.env)

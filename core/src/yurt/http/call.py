@@ -273,6 +273,11 @@ class Call(msgspec.Struct, eq=False):
         return self.server.replica.state
 
 
+def has_loaded_state(call: Call) -> bool:
+    """Whether this agent's server has read its state; False for an agent without one."""
+    return call.has_server and call.server.loader.is_restored
+
+
 def loaded_view(call: Call) -> View:
     """As `Call.known_view`; raises Unavailable until the state is loaded: a server that reads its log knows too little
     to call anything unknown.

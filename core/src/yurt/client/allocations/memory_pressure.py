@@ -40,7 +40,7 @@ class MemoryPressure:
         elif known.is_stalled(before, now) and not was_told(runner.machine.state):
             resources = runner.alloc.allocated_resources.tasks.get(runner.name, AllocatedTaskResources())
             text = pressure_text(known.share, known.elapsed_s, resources.memory, used=used_bytes(now))
-            runner.hooked.note(events.memory_pressure(text))
+            runner.note(events.memory_pressure(text))
 
 
 class StalledRun:

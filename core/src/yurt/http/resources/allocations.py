@@ -8,7 +8,7 @@ from yurt.api.encode import to_wire
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import alloc_stub, alloc_wire
 from yurt.http.answers import list_rows, one_row
-from yurt.http.call import Call, empty_answer, json_answer
+from yurt.http.call import Call, empty_answer, has_loaded_state, json_answer
 from yurt.http.errors import Refused
 from yurt.http.forwarding.targets import node_of_alloc
 from yurt.http.lists import check_prefix, check_uuid
@@ -116,7 +116,7 @@ async def signal(call: Call) -> web.Response:
 
 def _check_task(call: Call, alloc_id: str, task: str) -> None:
     """Refuse an unknown task; while the state is read the client alone does, which has its allocations already."""
-    if not task or not call.has_server or not call.server.loader.is_restored:
+    if not task or not has_loaded_state(call):
         return
     alloc = call.known_view().of(AllocationRows).get(alloc_id)
     group = alloc.job.group(alloc.task_group) if alloc is not None and alloc.job is not None else None

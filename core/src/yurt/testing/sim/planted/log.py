@@ -152,8 +152,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.server.log.event_buffer",
-                "            self._dropped_index = older.index\n            return\n",
-                "            return\n",
+                "        self._dropped_index = oldest.index\n        return oldest.weight\n",
+                "        return oldest.weight\n",
             ),
         ),
         ("A6",),
