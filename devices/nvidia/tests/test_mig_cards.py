@@ -308,6 +308,21 @@ async def test_a_card_that_is_no_longer_listed_is_given_back_after_its_last_task
         assert instances(machine) == [] and card(machine)["mig"] is False
 
 
+async def test_a_card_that_is_no_longer_listed_says_what_keeps_it_in_mig_mode_and_leaves_it_afterwards(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    await left_behind(make_bench, machine)
+    process = {"pid": 7, "memory_mib": 5}
+    fake.change(machine, lambda state: state["gpus"][0].update(processes=[process]))
+    async with restarted(machine, []) as (again, _):
+        await again.plugin.update_claims(())
+        found = await again.wait_for(lambda found: "a process still uses it" in offered(found, gpu(0)).reason)
+        assert offered(found, gpu(0)).severity == "degraded" and card(machine)["mig"] is True
+        fake.change(machine, lambda state: state["gpus"][0].update(processes=[]))
+        await again.wait_for(lambda found: has_severity(found, gpu(0), "healthy"))
+        assert card(machine)["mig"] is False
+
+
 async def test_an_instance_that_a_process_uses_stays_and_makes_its_card_suspect(
     make_bench: MakeBench, machine: Path
 ) -> None:

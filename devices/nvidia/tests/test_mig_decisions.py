@@ -32,12 +32,15 @@ class Driver:
         self.changes: list[tuple[Any, ...]] = []
         self.asked_profiles = 0
         self.leaves_by_reset = False
+        self.refusal = ""
+        """Why changes of the mode and destructions fail."""
         self._is_on = is_on
 
     def is_on(self, card: str) -> bool:
         return self._is_on and card == CARD
 
     def set_mode(self, card: str, *, is_on: bool) -> bool:
+        self._refuse()
         self.changes.append(("mode", card, is_on))
         if self.leaves_by_reset:
             return False
@@ -63,19 +66,24 @@ class Driver:
         self.changes.append(("complete", number))
 
     def destroy(self, card: str, number: int) -> None:
+        self._refuse()
         self.changes.append(("destroy", number))
         self.present = [each for each in self.present if each.id != number]
+
+    def _refuse(self) -> None:
+        if self.refusal:
+            raise MigProblem(self.refusal, is_in_use=True)
 
 
 class Bench:
     """Cards with their record and their driver."""
 
     def __init__(
-        self, folder: Path, *listed: str, driver: Driver | None = None, owners: tuple[InstanceOwner, ...] = ()
+        self, folder: Path, *listed: str, driver: Driver | None = None, owners: tuple[InstanceOwner, ...] | None = None
     ) -> None:
-        """`owners`: those of the first card in the record of an earlier agent; without them there is no record."""
+        """`owners`: those of the first card in the record of an earlier agent; None without a record."""
         record = MigRecord(str(folder))
-        if owners:
+        if owners is not None:
             record.write({CARD: RecordedCard(profiles=PROFILES, owners=owners)})
         self.cards = MigCards(listed, MigRecord(str(folder)))
         self.driver = driver or Driver()
@@ -398,7 +406,7 @@ def test_before_the_first_report_other_tasks_instances_are_not_destroyed(tmp_pat
 
 def test_an_instance_at_a_claimed_place_stays_while_profiles_are_not_known(tmp_path: Path) -> None:
     folder = tmp_path / "agent"
-    MigRecord(str(folder)).write({CARD: RecordedCard(owners=(owner(1, 0),))})
+    MigRecord(str(folder)).write({CARD: RecordedCard(owners=(owner(1, 0), owner(2, 5, "ended")))})
     bench = Bench(folder, driver=Driver(small(1, 0), small(2, 5)))
     bench.cards.report((claim("running", SMALL, 0),))
     assert bench.cards.keep(bench.control)
@@ -443,17 +451,104 @@ def test_a_retired_card_out_of_mig_mode_is_given_back_as_it_is(tmp_path: Path) -
     assert bench.driver.changes == [] and not bench.cards.manages(CARD)
 
 
-def test_a_retired_card_with_an_instance_that_a_task_may_have_is_not_given_back_yet(tmp_path: Path) -> None:
-    """A task has an instance by hand that the driver does not list now: it may be the one without an owner."""
+def is_forgotten(bench: Bench, folder: Path) -> bool:
+    """Whether the first card is another tool's, now and after a restart."""
+    has_say = bench.cards.is_used or bench.cards.manages(CARD) or bench.cards.verdict(CARD) is not None
+    return not has_say and CARD not in MigRecord(str(folder)).read()
+
+
+def test_instances_without_a_recorded_owner_stay_on_a_retired_card_and_it_is_forgotten(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The operator took the card off the list and split it by hand before the agent started again."""
+    caplog.set_level("INFO")
+    bench = Bench(tmp_path, driver=Driver(small(7, 0), small(8, 3)), owners=())
+    assert not bench.cards.keep(bench.control)
+    assert bench.cards.manages(CARD), "before the first report any may be a task's"
+    bench.cards.report(())
+    for _ in range(2):
+        bench.learn()
+        assert not bench.cards.keep(bench.control)
+    assert bench.driver.changes == [] and is_forgotten(bench, tmp_path)
+    assert caplog.text.count("leaving MIG mode and instances of a card") == 1
+
+
+@pytest.mark.parametrize("claims", [(), (by_hand("MIG-unlisted"),), (by_hand("MIG-2"),)])
+def test_of_a_retired_cards_instances_those_of_ended_tasks_are_destroyed_and_others_stay(
+    tmp_path: Path, claims: tuple[DeviceClaim, ...]
+) -> None:
     bench = Bench(tmp_path, driver=Driver(small(1, 0), small(2, 5)), owners=(owner(1, 0, "ended"),))
-    bench.cards.report((by_hand("MIG-unlisted"),))
-    bench.cards.keep(bench.control)
-    bench.cards.keep(bench.control)
-    assert bench.driver.changes == [("destroy", 1)] and bench.cards.manages(CARD)
+    bench.cards.report(claims)
+    bench.cards.see({"MIG-2": (CARD, 2)})
+    assert bench.cards.keep(bench.control)
+    assert bench.driver.changes == [("destroy", 1)] and is_forgotten(bench, tmp_path)
+
+
+def test_a_retired_card_with_instances_of_others_is_forgotten_after_its_last_task(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, driver=Driver(small(1, 0), small(2, 5)), owners=(owner(1, 0),))
+    bench.cards.report((claim("running", SMALL, 0),))
+    assert not bench.cards.keep(bench.control)
+    assert bench.driver.changes == [] and bench.cards.manages(CARD)
     bench.cards.report(())
     assert bench.cards.keep(bench.control)
-    assert bench.driver.changes == [("destroy", 1), ("destroy", 2), ("mode", CARD, False)]
-    assert CARD not in MigRecord(str(tmp_path)).read()
+    assert bench.driver.changes == [("destroy", 1)] and is_forgotten(bench, tmp_path)
+
+
+def test_a_retired_card_keeps_its_mode_while_a_task_has_an_instance_by_hand_of_it(tmp_path: Path) -> None:
+    """The driver names no GPU instance at this moment, and named the task's one at the last look."""
+    bench = Bench(tmp_path, owners=())
+    bench.cards.report((by_hand("MIG-1"),))
+    bench.cards.see({"MIG-1": (CARD, 5)})
+    assert not bench.cards.keep(bench.control)
+    assert bench.driver.changes == []
+
+
+def test_a_task_with_a_whole_retired_card_destroys_no_instance_without_a_recorded_owner(tmp_path: Path) -> None:
+    """The plan is older than the end of the listing; the look has not come yet."""
+    bench = Bench(tmp_path, driver=Driver(small(7, 0)), owners=())
+    bench.cards.report(())
+    with pytest.raises(DriverError, match="MIG instances that the plugin did not create"):
+        bench.take(WHOLE_CARD)
+    assert bench.driver.changes == []
+
+
+def test_a_retired_card_whose_mode_cannot_change_says_why_and_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A monitoring program has the card open."""
+    bench = Bench(tmp_path, owners=())
+    bench.driver.refusal = "turning MIG mode off failed: In use by another client"
+    bench.cards.report(())
+    for _ in range(2):
+        assert not bench.cards.keep(bench.control)
+        verdict = bench.cards.verdict(CARD)
+        assert verdict is not None and verdict.severity == "degraded" and bench.driver.refusal in verdict.reason
+        assert bench.cards.manages(CARD) and CARD in MigRecord(str(tmp_path)).read()
+    assert caplog.text.count(bench.driver.refusal) == 1
+    bench.driver.refusal = ""
+    assert bench.cards.keep(bench.control)
+    assert bench.driver.changes == [("mode", CARD, False)] and is_forgotten(bench, tmp_path)
+
+
+def test_a_retired_card_that_leaves_mig_mode_only_by_a_reset_is_asked_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, owners=())
+    bench.driver.leaves_by_reset = True
+    bench.cards.report(())
+    for _ in range(2):
+        assert not bench.cards.keep(bench.control)
+    assert bench.driver.changes == [("mode", CARD, False)] and is_forgotten(bench, tmp_path)
+
+
+def test_a_retired_card_with_an_instance_that_cannot_be_destroyed_says_why(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, driver=Driver(small(1, 0)), owners=(owner(1, 0, "ended"),))
+    bench.driver.refusal = "destroying MIG instance 1 failed: a process still uses it"
+    bench.cards.report(())
+    assert not bench.cards.keep(bench.control)
+    verdict = bench.cards.verdict(CARD)
+    assert verdict is not None and verdict.severity == "degraded" and bench.driver.refusal in verdict.reason
+    bench.driver.refusal = ""
+    assert bench.cards.keep(bench.control)
+    assert bench.driver.changes == [("destroy", 1), ("mode", CARD, False)] and is_forgotten(bench, tmp_path)
 
 
 def test_the_owners_of_a_recorded_card_that_is_not_listed_are_found_by_the_first_report(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def recorded_owners(machine: Path) -> list[str]:
 
 
 async def test_a_card_that_is_neither_listed_nor_claimed_is_not_recorded(make_bench: MakeBench, machine: Path) -> None:
-    """A recorded card that is not listed counts as retired: its instances would be destroyed after a restart."""
+    """A recorded card that is not listed counts as retired: without instances it would leave MIG mode."""
     await left_behind(make_bench, machine, claim("by another tool", SMALL, 0), is_record_lost=True)
     async with restarted(machine, [gpu(1)]) as (again, _):
         await again.plugin.update_claims(())

@@ -113,17 +113,19 @@ async def test_a_card_with_an_instance_by_hand_that_a_task_has_keeps_the_others_
         assert instances(machine) == [(0, 1), (1, 1)]
 
 
-async def test_a_retired_card_stays_in_mig_mode_while_a_task_has_an_instance_by_hand(
+async def test_a_retired_card_with_instances_by_hand_stays_as_it_is_and_offers_them(
     make_bench: MakeBench, machine: Path
 ) -> None:
     claims = await with_instances_by_hand(make_bench, machine, is_recorded=True)
     async with restarted(machine, []) as (again, _):
         await again.plugin.update_claims(claims)
-        assert instances(machine) == [(0, 1)]
-        assert card(machine)["mig"] is True
+        (uuid,) = claims[0].ids
+        await again.wait_for(lambda found: has_severity(found, uuid, "healthy"))
         await again.plugin.update_claims(())
-        await again.wait_for(lambda found: has_severity(found, gpu(0), "healthy"))
-        assert (instances(machine), card(machine)["mig"]) == ([], False)
+        await several_looks(again, machine)
+    async with restarted(machine, []) as (again, found):
+        assert has_severity(found, uuid, "healthy"), "the record does not name the card any more"
+        assert (instances(machine), card(machine)["mig"]) == ([(0, 1), (1, 1)], True)
 
 
 async def test_a_card_that_is_not_listed_and_has_instances_by_hand_is_healthy(
@@ -155,7 +157,7 @@ async def test_an_instance_by_hand_that_the_driver_does_not_list_now_is_not_dest
     claims = await with_instances_by_hand(make_bench, machine, is_recorded=True)
     gone = card(machine)["migs"][0]
     fake.change(machine, lambda state: state["gpus"][0].update(migs=state["gpus"][0]["migs"][1:]))
-    async with restarted(machine, []) as (again, _):
+    async with restarted(machine, ["all"]) as (again, _):
         await again.plugin.update_claims(claims)
         assert (0, 1) in instances(machine), gone
 

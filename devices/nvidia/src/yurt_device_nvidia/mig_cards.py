@@ -7,7 +7,10 @@ MIG mode. Where that needs a reset of the card (before Hopper), a task with the 
 largest profile.
 
 The plugin leaves a card alone while tasks have instances of it that were made by hand. A card that the operator no
-longer lists and that the record names is *retired*: it takes nothing new, and is given back when it has no instance.
+longer lists and that the record names is *retired*: it takes nothing new. The record names it even if the plugin has no
+instance of it, and the operator may have split it by hand since. So the plugin destroys only instances with a recorded
+owner whose task is gone. When no task has one any more, the card is forgotten: out of MIG mode if it has no instance,
+and as it is if it has others.
 
 A card that neither the list nor the record names is another tool's: its instances and its mode stay as they are, also
 while a task claims an instance of it. A claim is no permission: each one is reported, also one of an old plan that will
@@ -45,6 +48,7 @@ BY_HAND = (
 )
 BOTH_KINDS = "tasks have MIG instances of this card that were made by hand, and others of the plugin; drain the node"
 RETIRED = "mig_gpu_ids no longer names this card, and it is given back when no task has a MIG instance of it"
+NOT_GIVEN_BACK = "mig_gpu_ids no longer names this card, and it cannot be given back yet"
 UNLISTED = (
     "a task has booked a MIG instance of this card, which mig_gpu_ids does not name; the plugin changes nothing on it"
 )
@@ -82,7 +86,7 @@ class MigCards:
         self._parts: Mapping[str, tuple[str, int]] = {}
         """Card and GPU instance of each MIG instance at the last look, by UUID."""
         self._leftovers: Mapping[str, str] = {}
-        """Cards with an instance that no claim has and that cannot be destroyed, with the reason."""
+        """Cards with an instance or a mode that no claim has and that the driver does not end now, with the reason."""
         self._unowned: tuple[DeviceClaim, ...] = ()
         """The claims of the first report whose tasks own no instance, and for which none has been looked for yet."""
 
@@ -118,11 +122,11 @@ class MigCards:
             return Verdict(severity="degraded", reason=UNLISTED)
         if by_hand and is_split:
             return Verdict(severity="degraded", reason=BOTH_KINDS)
+        reason = self._leftovers.get(card, "")
         if card in self._retired:
-            return Verdict(severity="degraded", reason=RETIRED)
+            return Verdict(severity="degraded", reason=f"{NOT_GIVEN_BACK}: {reason}" if reason else RETIRED)
         if by_hand and self._is_listed(card):
             return Verdict(severity="suspect", reason=BY_HAND)
-        reason = self._leftovers.get(card, "")
         return Verdict(severity="suspect", reason=reason) if reason else None
 
     def _is_listed(self, card: str) -> bool:
@@ -287,7 +291,13 @@ class MigCards:
             raise RecoverableError(
                 f"slice {instance.start} of GPU {card} is still in use by the MIG instance of another task"
             )
+        if not self._may_destroy(card, instance):
+            raise DriverError(f"GPU {card} has MIG instances that the plugin did not create; plan the job again")
         self._destroy(control, card, instance)
+
+    def _may_destroy(self, card: str, instance: GpuInstance) -> bool:
+        """Whether an unclaimed instance is the plugin's: any of a listed card, a recorded one of a retired card."""
+        return self._is_listed(card) or self._owner(card, instance) is not None
 
     def _destroy(self, control: MigControl, card: str, instance: GpuInstance) -> None:
         control.destroy(card, instance.id)
@@ -380,7 +390,10 @@ class MigCards:
     # What stays.
 
     def keep(self, control: MigControl) -> bool:
-        """Destroy the instances that no claim has; True when there were any. Does nothing before the first report."""
+        """Destroy the plugin's instances that no claim has, and give back retired cards; True when the driver did any.
+
+        Does nothing before the first report.
+        """
         if not self._claims.is_reported:
             return False
         self._find_owners(control)
@@ -390,18 +403,18 @@ class MigCards:
                 continue
             reasons = list[str]()
             has_destroyed = self._keep_card(control, card, reasons) or has_destroyed
+            if not reasons and card in self._retired and card not in self._claims.split_cards():
+                has_destroyed = self._give_back(control, card, reasons) or has_destroyed
             if reasons:
                 leftovers[card] = reasons[0]
                 if reasons[0] != self._leftovers.get(card):
-                    log.warning("MIG instance without a task stays: reason=%s", reasons[0])
-            elif card in self._retired and card not in self._claims.split_cards() | self._cards_by_hand():
-                has_destroyed = self._give_back(control, card) or has_destroyed
+                    log.warning("MIG instance or mode without a task stays: gpu=%s reason=%s", card, reasons[0])
         self._leftovers = leftovers
         self._save()
         return has_destroyed
 
     def _keep_card(self, control: MigControl, card: str, reasons: list[str]) -> bool:
-        """Destroy what no claim has of one card; `reasons` gets why an instance stays."""
+        """Destroy the plugin's instances of one card that no claim has; `reasons` gets why one stays."""
         has_destroyed = False
         try:
             present = control.instances(card) if control.is_on(card) else ()
@@ -412,7 +425,7 @@ class MigCards:
         left = tuple(each for each in self._owners.get(card, ()) if each.number in numbers)
         self._owners = {**self._owners, card: left}
         for each in present:
-            if self._is_wanted(card, each):
+            if self._is_wanted(card, each) or not self._may_destroy(card, each):
                 continue
             try:
                 self._destroy(control, card, each)
@@ -421,16 +434,22 @@ class MigCards:
                 reasons.append(problem.reason)
         return has_destroyed
 
-    def _give_back(self, control: MigControl, card: str) -> bool:
-        """Forget a retired card without instances, out of MIG mode where it can leave; True when its mode changed."""
+    def _give_back(self, control: MigControl, card: str, reasons: list[str]) -> bool:
+        """Forget a retired card of which no task has an instance of the plugin; True when its mode changed.
+
+        It leaves MIG mode where it can, unless it has other instances. When the driver refuses (a monitoring program
+        has the card open), the card stays retired and `reasons` gets why: forgotten, it would stay in MIG mode.
+        """
         has_changed = False
         try:
             if control.is_on(card):
-                if control.instances(card):  # One that a task may have stays: the card waits for the task.
-                    return False
-                has_changed = control.set_mode(card, is_on=False)
+                if control.instances(card) or card in self._cards_by_hand():
+                    log.info("leaving MIG mode and instances of a card that is no longer listed: gpu=%s", card)
+                else:
+                    has_changed = control.set_mode(card, is_on=False)
         except MigProblem as problem:
-            log.warning("card stays in MIG mode: gpu=%s reason=%s", card, problem.reason)
+            reasons.append(problem.reason)
+            return False
         self._retired -= {card}
         self._asked -= {card}
         self._profiles = {key: each for key, each in self._profiles.items() if key != card}
