@@ -162,7 +162,7 @@ def test_what_is_missing_closes_with_the_reason(scene: Scene, asked: str, region
     heard = talk(agent, exec_path(alloc), ROOT, region=region, task="other")
     assert (heard.code, "task 'other'" in heard.reason) == (1008, True), heard
     heard = talk(agent, "/v1/job/shell/action", ROOT, region=region, action="goodbye")
-    assert (heard.code, 'has no action "goodbye"; its actions: hello' in heard.reason) == (1008, True), heard
+    assert (heard.code, 'has no action "goodbye"; it has hello' in heard.reason) == (1008, True), heard
     lost = talk(agent, exec_path(alloc), ROOT, region="mars")
     assert (lost.exit_code, lost.code, lost.reason) == (None, 1011, "No path to region")
 
@@ -170,7 +170,7 @@ def test_what_is_missing_closes_with_the_reason(scene: Scene, asked: str, region
 def test_a_long_refusal_of_another_region_is_shown_as_a_whole(scene: Scene) -> None:
     action = "a" * 120
     heard = talk(scene.west, "/v1/job/shell/action", ROOT, region="east", action=action)
-    assert heard.output == f'The task "main" has no action "{action}"; its actions: hello\n'
+    assert heard.output == f'The task "main" has no action "{action}"; it has hello\n'
     assert (heard.code, heard.reason) == (1008, 'The task "main" has no action...')
     shown = scene.west.cli("action", "-region", "east", "-job", "shell", action)
     assert f'has no action "{action}"; its actions: hello' in shown.stderr
