@@ -45,7 +45,7 @@ class CliCommand(NamedTuple):
 
     `usage_code` is what it exits with for a wrong command line; 0: with `failure_code`.
     `exclusive` names pairs of which one can be given: flags, or an argument as in `usage` ("<task>"). A flag and an
-    argument for the same thing may both be given if they are equal. What Nomad's command line accepts is no such pair:
+    argument for the same thing may both be given if they are equal. Pairs that Nomad accepts are not refused:
     there, one of both has no effect.
     """
 

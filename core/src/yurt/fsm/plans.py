@@ -227,7 +227,7 @@ def _share_changed(
     leaving = {stop.id for stop in (*plan.stops, *plan.preemptions)}
     for node_id, devices in sorted(coming.items()):
         allocs = edit.tx.rows(Tables.allocs, edit.tx.keys_where(Tables.allocs, "node", node_id))
-        # As in the plan check: what the plan stops is free, what was stopped before counts until its client ended it.
+        # As in the plan check: what the plan stops is free; earlier stops count until the client ends them.
         staying = [alloc for alloc in allocs if alloc.id not in leaving and is_using(alloc)]
         in_use = {*devices, *(device for alloc in staying for device in usage_of(alloc).devices)}
         reason = overbooked(changed[node_id], in_use, devices)

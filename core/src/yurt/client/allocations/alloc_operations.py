@@ -54,7 +54,7 @@ class AllocOperations:
     async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
         """Resource usage of an allocation, or of one task when `task` is not empty.
 
-        Does not wait for drivers that recover tasks: who watches many allocations gets what is known.
+        Does not wait for drivers that recover tasks, so that a view of many allocations is not delayed.
         """
         usage = await self._meter.alloc_usage(await self._table.find(alloc_id), task)
         return replace(usage, accounting=self._activity.totals(alloc_id))

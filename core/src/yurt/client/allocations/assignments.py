@@ -70,7 +70,7 @@ class Assignments:
     def _is_unreported(self, runner: AllocRunner) -> bool:
         """Whether the servers know nothing of an allocation that has not begun, and the node may be ready without it.
 
-        What has begun is reported once its state is stored.
+        An allocation that has begun is reported once its state is stored.
         """
         is_waiting = runner.reported.is_set() and not runner.hooked.has_begun
         return is_waiting and self._reporter.status_of(runner.id) is None

@@ -210,7 +210,7 @@ async def join(call: Call) -> web.Response:
 
 
 async def force_leave(call: Call) -> web.Response:
-    """PUT /v1/agent/force-leave: force a server out, a live one only in what is shown; `prune` removes its record.
+    """PUT /v1/agent/force-leave: force a server out; a live one is only shown as leaving; `prune` removes its record.
 
     An unknown name is not an error, as in Nomad, so that the request can be repeated.
     """

@@ -99,7 +99,7 @@ class FirstMessageGate:
         self._parser.feed_eof()
 
     def admit(self) -> None:
-        """Pass on what was held, and what comes from now on."""
+        """Pass on the retained bytes and all later ones."""
         if self._state is _GateState.ENDED:
             return
         held, self._held, self._state = self._held, bytearray(), _GateState.ADMITTED
@@ -150,7 +150,7 @@ class FirstMessageGate:
         self._held += data
 
     def _drop(self, data: bytes) -> None:
-        """Find the close frame; after bytes that are no frames, or too long for one, nothing is looked at."""
+        """Find the close frame; parsing ends at malformed bytes and at a frame that is too long."""
         try:
             message = self._frames.next_message(data)
             while message is not None and message.kind != CLOSE:
