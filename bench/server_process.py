@@ -24,10 +24,10 @@ from yurt.http.app import make_app
 from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, ServedAddress
 from yurt.http.edge.request_log import HTTP_OPTIONS
+from yurt.http.resources.first_requests import prepare_first_requests
 from yurt.runtime.env import RealEnv
 from yurt.sdk.value import replace
 from yurt.server.config import AclConfig, ServerConfig
-from yurt.server.first_job import import_first_job
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.storage.sqlite import SqliteLog
@@ -76,7 +76,7 @@ async def serve(port: int, nodes: int, folder: str, *, has_acl: bool) -> None:
         running = group.create_task(server.run(ready=ready), name="server")
         await ready.wait()
         # As an agent does once it is ready; it is over long before all clients have registered.
-        loading = group.create_task(asyncio.to_thread(import_first_job))
+        loading = group.create_task(asyncio.to_thread(prepare_first_requests))
         clients = SimulatedClients(server, [replace(node(number, 0), datacenter="dc1") for number in range(nodes)])
         await clients.register()
         await loading

@@ -21,7 +21,6 @@ from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, ServedAddress
 from yurt.runtime.env import RealEnv
 from yurt.server.config import ServerConfig
-from yurt.server.first_job import import_first_job
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.structs.rpc import RegisterNodeRequest
@@ -60,7 +59,11 @@ async def main():
     node = factories.node()
     await server.clients.calls.register_node(RegisterNodeRequest(node=node))
     await server.clients.calls.heartbeat(node.id, "ready")
-    await asyncio.to_thread(import_first_job)
+    if sys.argv[1:] == ["all"]:
+        from yurt.http.resources.first_requests import prepare_first_requests as prepare
+    else:
+        from yurt.server.first_job import import_first_job as prepare
+    await asyncio.to_thread(prepare)
     app = make_app(server.http, None, AgentInfo(name="first"))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
@@ -77,11 +80,12 @@ async def main():
     async with asyncio.timeout(30):
         while len(server.state.allocs) < 8:
             await asyncio.sleep(0.01)
-    registering = list(described)
+    registering = len(described)
     for path in ("/v1/jobs", "/v1/job/web-0", "/v1/job/web-0/summary", f"/v1/node/{node.id}"):
         answers.append(await ask(port, "GET", path))
     is_counting = False
-    print(json.dumps({"answers": answers, "imported": imported, "in_thread": in_thread, "described": registering}))
+    print(json.dumps({"answers": answers, "imported": imported, "in_thread": in_thread,
+        "described": described[:registering], "described_to_read": described[registering:]}))
     await runner.cleanup()
     await server.stop()
     await running
@@ -90,11 +94,24 @@ asyncio.run(main())
 """
 
 
-def test_the_first_requests_import_in_threads_and_registrations_describe_jobs_there() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=120)
+def first_requests(*arguments: str) -> dict[str, list[str]]:
+    """What a server does for its first requests, after the preparation that the arguments choose."""
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found: dict[str, list[str]] = json.loads(done.stdout)
     assert set(found["answers"]) == {"HTTP/1.1 200 OK"}
+    return found
+
+
+def test_the_first_requests_import_in_threads_and_registrations_describe_jobs_there() -> None:
+    found = first_requests()
     assert found["imported"] == []
     assert "yurt.http.answers" in found["in_thread"], "what `yurt.http.resources.jobs` imports"
     assert found["described"] == ["JobRegisterBody"]
+
+
+def test_after_the_preparation_the_first_requests_import_and_describe_nothing() -> None:
+    found = first_requests("all")
+    assert found["imported"] == found["in_thread"] == []
+    assert found["described"] == found["described_to_read"] == []

@@ -374,11 +374,11 @@ async def _wait(event: asyncio.Event) -> None:
 
 
 def _after_start(*, runs_jobs: bool) -> None:
-    """Import what a server's first job needs ahead of it, then return free memory."""
+    """Prepare what the first requests to a server need, then return free memory."""
     if runs_jobs:
-        from yurt.server.first_job import import_first_job
+        from yurt.http.resources.first_requests import prepare_first_requests
 
-        import_first_job()
+        prepare_first_requests()
     give_back()
 
 
