@@ -1,8 +1,7 @@
 """Prepares what the first requests to a server need, in a thread and ahead of them.
 
-A first registration and a first read import their handlers and describe the types of their bodies, which takes 30 to
-60 ms of processor time each. In the event loop nobody would be answered meanwhile; in a thread the caller would still
-wait for it.
+A first registration and a first read import their handlers and describe the types of their bodies: 30 to 60 ms of
+processor time each. In the event loop that would delay all other requests; in a thread it would delay the first ones.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from yurt.structs.node import Node
 from yurt.structs.summary import JobSummary
 
 HANDLER_MODULES: Final = ("allocations", "evaluations", "job_by_id", "nodes")
-"""Modules beside this one whose routes are asked first, beside those of `jobs`."""
+"""Modules of this package that answer the first requests, in addition to `jobs`."""
 SHOWN: Final = (Allocation, Evaluation, Job, JobSummary, Node)
-"""What their routes answer with."""
+"""The types of the rows in their answers."""
 
 
 def prepare_first_requests() -> None:
-    """Import and describe it, together with what the first job needs to be placed."""
+    """Import the handlers, validation and the scheduler, and describe the types of requests and answers."""
     import_first_job()
     for name in HANDLER_MODULES:
         import_module(f"yurt.http.resources.{name}")
