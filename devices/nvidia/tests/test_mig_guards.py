@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from yurt.sdk.device import MIG, MPS, WHOLE, ClaimedDevices, DeviceClaim
-from yurt.sdk.errors import DriverError
+from yurt.sdk.errors import DriverError, RecoverableError
 from yurt_device_nvidia import fake
 from yurt_device_nvidia.mig_cards import BOTH_KINDS, UNLISTED, MigCards
 from yurt_device_nvidia.mig_claims import places_of
-from yurt_device_nvidia.mig_control import MigControl
-from yurt_device_nvidia.mig_record import MigRecord
+from yurt_device_nvidia.mig_control import MigControl, MigProblem
+from yurt_device_nvidia.mig_record import InstanceOwner, MigRecord, RecordedCard
 
-from .mig_bench import HALF, RECORD, SMALL, MakeBench, card, claim, gpu, instances, left_behind, ready, restarted
+from .conftest import MakeNvml
+from .mig_bench import (
+    HALF,
+    RECORD,
+    SMALL,
+    MakeBench,
+    card,
+    claim,
+    gpu,
+    instances,
+    left_behind,
+    ready,
+    restarted,
+)
 
 NO_DRIVER = cast("MigControl", None)
 """Any question to the driver is an error."""
@@ -159,3 +172,111 @@ async def test_the_owner_of_an_instance_that_makes_way_is_forgotten(make_bench: 
     fake.change(machine, lambda state: state["gpus"][0]["migs"][0].update(processes=[]))
     await bench.plugin.reserve(claim("new", HALF, 0))
     assert recorded_owners(machine) == ["new"]
+
+
+QUESTIONS = [
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetGpuInstanceProfileInfoV",
+    "nvmlDeviceGetGpuInstances",
+    "nvmlGpuInstanceGetInfo",
+    "nvmlGpuInstanceGetComputeInstanceProfileInfoV",
+    "nvmlGpuInstanceGetComputeInstances",
+]
+
+
+def fail(machine: Path, **errors: str) -> None:
+    """Let these functions of the first card fail."""
+    fake.change(machine, lambda state: state["gpus"][0].update(errors=errors))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+async def test_a_question_that_fails_is_not_taken_for_no_instances(
+    make_bench: MakeBench, machine: Path, question: str
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    await bench.plugin.reserve(claim("task", SMALL, 0))
+    fail(machine, **{question: "UNKNOWN"})
+    with pytest.raises(RecoverableError, match="failed: Unknown Error"):
+        await bench.plugin.reserve(claim("task", SMALL, 0))
+    await bench.plugin.update_claims(())
+    assert instances(machine) == [(0, 1)], "nothing is destroyed while the driver does not answer"
+    fail(machine)
+    await bench.plugin.update_claims(())
+    assert instances(machine) == [], "its owner was not forgotten meanwhile"
+
+
+@pytest.mark.parametrize("question", QUESTIONS[:4])
+async def test_no_instance_is_created_over_an_unknown_list(make_bench: MakeBench, machine: Path, question: str) -> None:
+    bench = make_bench()
+    await ready(bench)
+    await bench.plugin.reserve(claim("other", SMALL, 0))
+    fail(machine, **{question: "UNKNOWN"})
+    with pytest.raises(RecoverableError, match="failed: Unknown Error"):
+        await bench.plugin.reserve(claim("task", SMALL, 1))
+    assert instances(machine) == [(0, 1)]
+
+
+@pytest.mark.parametrize("question", [QUESTIONS[1], "nvmlDeviceGetGpuInstancePossiblePlacements_v2"])
+def test_part_of_the_profiles_is_no_answer(nvml: MakeNvml, machine: Path, question: str) -> None:
+    """The plugin asks once: a card would offer only these until the agent starts again."""
+    driver = nvml("h100x8")
+    driver.look()
+    control = driver.mig_control()
+    assert control.profiles(gpu(0)) == (), "drivers answer in MIG mode only"
+    control.set_mode(gpu(0), is_on=True)
+    assert control.profiles(gpu(0))
+    fail(machine, **{question: "UNKNOWN"})
+    with pytest.raises(MigProblem, match=r"profile.* failed: Unknown Error"):
+        control.profiles(gpu(0))
+
+
+@pytest.mark.parametrize("error", ["NO_PERMISSION", "NOT_SUPPORTED", "FUNCTION_NOT_FOUND"])
+async def test_a_question_that_the_driver_refuses_for_good_fails_the_task(
+    make_bench: MakeBench, machine: Path, error: str
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    fail(machine, nvmlDeviceGetGpuInstances=error)
+    with pytest.raises(DriverError, match=r"asking GPU .* for its MIG instances failed") as caught:
+        await bench.plugin.reserve(claim("task", SMALL, 0))
+    assert not isinstance(caught.value, RecoverableError) and instances(machine) == []
+
+
+async def test_a_card_in_mig_mode_whose_driver_names_no_profile_has_an_unknown_list(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    await bench.plugin.reserve(claim("task", SMALL, 0))
+    fail(machine, nvmlDeviceGetGpuInstanceProfileInfoV="NOT_SUPPORTED")
+    with pytest.raises(RecoverableError, match="names no MIG profiles now"):
+        await bench.plugin.reserve(claim("task", SMALL, 0))
+    await bench.plugin.update_claims(())
+    assert instances(machine) == [(0, 1)] and recorded_owners(machine) == ["task"]
+
+
+async def test_an_instance_of_another_uuid_at_the_place_of_a_task_is_not_the_tasks(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    """It has the number and the first slice of the instance of a task that ended while the agent was down."""
+    await left_behind(make_bench, machine, claim("ended", SMALL, 0))
+
+    def made_by_another_tool(state: dict[str, Any]) -> None:
+        state["gpus"][0]["migs"][0].update(uuid="MIG-other")
+
+    async with restarted(machine, [gpu(0)]) as (again, _):
+        await again.plugin.update_claims((claim("ended", SMALL, 0),))
+    fake.change(machine, made_by_another_tool)
+    async with restarted(machine, [gpu(1)]) as (again, _):
+        await again.plugin.update_claims(())
+        assert instances(machine) == [(0, 1)] and card(machine)["mig"] is True
+
+
+def test_owners_of_an_earlier_boot_are_forgotten_and_their_cards_are_not(tmp_path: Path) -> None:
+    """No instance outlives a restart of the machine: what is there after it was made by another tool."""
+    owner = InstanceOwner(number=1, start=0, alloc_id="a", task_name="task")
+    MigRecord(str(tmp_path), "boot-1").write({gpu(0): RecordedCard(owners=(owner,))})
+    assert MigRecord(str(tmp_path), "boot-1").read()[gpu(0)].owners == (owner,)
+    assert MigRecord(str(tmp_path), "").read()[gpu(0)].owners == (owner,)
+    assert MigRecord(str(tmp_path), "boot-2").read()[gpu(0)].owners == ()

@@ -45,7 +45,7 @@ from yurt_device_nvidia.health import (
 from yurt_device_nvidia.library import FAKE_PREFIX, has_library
 from yurt_device_nvidia.mig_cards import MigCards, Prepared, PreparedInstance
 from yurt_device_nvidia.mig_claims import places_of
-from yurt_device_nvidia.mig_record import MigRecord
+from yurt_device_nvidia.mig_record import MigRecord, machine_boot_id
 from yurt_device_nvidia.mps import MpsDaemons, limits
 from yurt_device_nvidia.nvml import Nvml, NvmlProblem, Xid
 from yurt_device_nvidia.options import Settings
@@ -71,7 +71,7 @@ class NvidiaDevices:
         options = settings.options
         self._rules = HealthRules(quiet_s=settings.quiet_s, ignored=frozenset(options.ignored_xids))
         self._mps = MpsDaemons(Path(options.mps_dir or Path(context.paths.run_dir) / "nvidia-mps"))
-        self._mig = MigCards(options.mig_gpu_ids, MigRecord(context.paths.state_dir))
+        self._mig = MigCards(options.mig_gpu_ids, MigRecord(context.paths.state_dir, machine_boot_id()))
         self._nvml = Nvml(options.library)
         self._caller = NvmlThread("nvml", limit_s=CALL_LIMIT_S)
         self._watcher = XidWatcher(self._nvml, self._take_xid)

@@ -16,10 +16,10 @@ A card that neither the list nor the record names is another tool's: its instanc
 while a task claims an instance of it. A claim is no permission: each one is reported, also one of an old plan that will
 be refused.
 
-The record may be lost, now or before an earlier start. So on the plugin's cards the first report of claims tells whose
+The record may be lost, now or before an earlier start. So on listed cards the first report of claims tells whose
 the instances without a recorded owner are: one at the place and of the profile that a task without an instance has
 claimed counts as its own. Without that a running task's instance would be a stranger's, and be destroyed when the task
-is reserved again.
+is reserved again. On a retired card nothing is destroyed without a recorded owner, so none is found there.
 
 `report`, `reserve` and the questions run on the event loop, all that takes a `MigControl` blocks and runs on the thread
 of the driver. What both sides read is replaced as a whole, never changed in place. A report may come at any moment of
@@ -35,6 +35,7 @@ from typing import NamedTuple
 from yurt.sdk.device import MIG, WHOLE, ClaimedDevices, DeviceClaim
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.mig import profiles_text
+from yurt.sdk.value import replace
 
 from yurt_device_nvidia.health import Verdict
 from yurt_device_nvidia.mig_claims import ClaimsNow, MigPlace, TaskKey, key_of, places_of
@@ -156,8 +157,15 @@ class MigCards:
         self._claims = self._claims.reserved(claim)
 
     def see(self, parts: Mapping[str, tuple[str, int]]) -> None:
-        """Take over card and GPU instance of each MIG instance, by UUID."""
+        """Take over card and GPU instance of each MIG instance, by UUID, and note the UUIDs of the plugin's own."""
         self._parts = parts
+        found = {place: uuid for uuid, place in parts.items()}
+        self._owners = {
+            card: tuple(
+                each if each.uuid else replace(each, uuid=found.get((card, each.number), "")) for each in owners
+            )
+            for card, owners in self._owners.items()
+        }
 
     def learn(self, control: MigControl, cards: Mapping[str, bool]) -> bool:
         """Find the profiles of new cards; True when a card's mode changed.
@@ -213,7 +221,7 @@ class MigCards:
             self._find_owners(control)
             of_devices = [self._ready(control, claim, devices) for devices in claim.devices]
         except MigProblem as problem:
-            if problem.is_in_use:
+            if problem.is_temporary:
                 raise RecoverableError(problem.reason) from None
             raise DriverError(problem.reason) from None
         finally:
@@ -347,7 +355,7 @@ class MigCards:
     def _find_owners(self, control: MigControl) -> None:
         """Enter the tasks of the first report that own no instance as owners of those without an owner at their places.
 
-        Only on the plugin's cards: on others the instance may be another tool's, and an owner's is destroyed after it.
+        Only on listed cards: on others the instance may be another tool's, and an owner's is destroyed after it.
         Later claims are left out: a new task must not get the instance of one that has ended. One that is already in
         the first report may, since nothing tells it from a running one; that takes a lost record or another tool.
         """
@@ -363,7 +371,7 @@ class MigCards:
             self._unowned = tuple(left)
 
     def _find_owner(self, control: MigControl, place: MigPlace, task: TaskKey) -> None:
-        if not self._is_owned(place.card):
+        if not self._is_listed(place.card):
             return
         if place.card not in self._profiles:
             self._learn_card(control, place.card, may_switch=False)
@@ -382,10 +390,15 @@ class MigCards:
 
     def _owner(self, card: str, instance: GpuInstance) -> TaskKey | None:
         """The task for which an instance was created; None for one of another tool."""
-        for each in self._owners.get(card, ()):
-            if (each.number, each.start) == (instance.id, instance.start):
-                return each.alloc_id, each.task_name
-        return None
+        found = (each for each in self._owners.get(card, ()) if self._is_recorded_for(each, card, instance))
+        return next(((each.alloc_id, each.task_name) for each in found), None)
+
+    def _is_recorded_for(self, owner: InstanceOwner, card: str, instance: GpuInstance) -> bool:
+        """Whether an instance is that of an owner, as far as its number, place and UUIDs at the last look tell."""
+        if (owner.number, owner.start) != (instance.id, instance.start):
+            return False
+        uuids = {uuid for uuid, place in self._parts.items() if place == (card, instance.id)}
+        return not owner.uuid or not uuids or owner.uuid in uuids
 
     # What stays.
 
@@ -421,8 +434,8 @@ class MigCards:
         except MigProblem as problem:
             reasons.append(problem.reason)
             return False
-        numbers = {each.id for each in present}
-        left = tuple(each for each in self._owners.get(card, ()) if each.number in numbers)
+        owners = self._owners.get(card, ())
+        left = tuple(each for each in owners if any(self._is_recorded_for(each, card, one) for one in present))
         self._owners = {**self._owners, card: left}
         for each in present:
             if self._is_wanted(card, each) or not self._may_destroy(card, each):

@@ -23,12 +23,12 @@ FIX = {
 
 
 class MigProblem(Exception):
-    """The driver refuses a change; `is_in_use` when a process is in the way."""
+    """The driver refuses a change or does not answer a question; `is_temporary` when a retry may help."""
 
-    def __init__(self, reason: str, *, is_in_use: bool = False) -> None:
+    def __init__(self, reason: str, *, is_temporary: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.is_in_use = is_in_use
+        self.is_temporary = is_temporary
 
 
 class CardProfile(Value):
@@ -53,7 +53,11 @@ class GpuInstance(Value):
 
 
 class MigControl:
-    """The MIG functions of an open NVML; `handles` are the cards' by UUID."""
+    """The MIG functions of an open NVML; `handles` are the cards' by UUID.
+
+    A question that fails raises MigProblem: taken for "none", it would let a caller create over what exists, or forget
+    whose it is. Only the answers by which a driver says that it does not have a profile mean "none".
+    """
 
     def __init__(self, nvml: Any, handles: Mapping[str, Any]) -> None:
         self._nvml = nvml
@@ -61,7 +65,8 @@ class MigControl:
 
     def is_on(self, card: str) -> bool:
         """Whether the card is in MIG mode now."""
-        return bool(self._do(f"asking GPU {card} for its MIG mode", self._nvml.nvmlDeviceGetMigMode, self._of(card))[0])
+        ask = self._nvml.nvmlDeviceGetMigMode
+        return bool(self._ask(f"asking GPU {card} for its MIG mode", ask, self._of(card))[0])
 
     def set_mode(self, card: str, *, is_on: bool) -> bool:
         """Switch MIG mode; False when the card takes it over only by a reset. Raises MigProblem.
@@ -78,21 +83,24 @@ class MigControl:
         raise self._problem(what, nvml.NVMLError(status))
 
     def profiles(self, card: str) -> tuple[CardProfile, ...]:
-        """The card's profiles; of several with the same memory and slices the plain one. Empty without an answer."""
-        handle = self._of(card)
-        infos = [info for info in self._profile_infos(handle) if info.memorySizeMB and info.sliceCount]
+        """The card's profiles; of several with the same memory and slices the plain one. Raises MigProblem.
+
+        Empty where the driver names none, as out of MIG mode.
+        """
+        infos = [info for info in self._profile_infos(card) if info.memorySizeMB and info.sliceCount]
         slices_max = max((info.sliceCount for info in infos), default=1)
         found: dict[tuple[int, int], CardProfile] = {}
         for info in infos:
-            places = tuple(self._places(handle, info))
+            places = tuple(self._places(card, info))
             if places:
                 key = (info.memorySizeMB, info.sliceCount)
                 found.setdefault(key, _card_profile(info, places, slices_max))
         return tuple(sorted(found.values(), key=lambda each: (each.offered.memory_mb, each.slices)))
 
-    def _profile_infos(self, handle: Any) -> Iterator[Any]:
+    def _profile_infos(self, card: str) -> Iterator[Any]:
+        what, handle = f"asking GPU {card} for its MIG profiles", self._of(card)
         for number in range(self._nvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
-            info = self._try(self._profile_info, handle, number)
+            info = self._ask_for(what, self._profile_info, handle, number)
             if info is not None:
                 yield info
 
@@ -104,23 +112,32 @@ class MigControl:
         except nvml.NVMLError_FunctionNotFound:
             return nvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, number, 1)
 
-    def _places(self, handle: Any, info: Any) -> Iterator[tuple[int, int]]:
+    def _places(self, card: str, info: Any) -> Iterator[tuple[int, int]]:
         nvml, room = self._nvml, ctypes.c_uint(64)
         array = (nvml.c_nvmlGpuInstancePlacement_t * room.value)()
-        known = nvml.nvmlDeviceGetGpuInstancePossiblePlacements
-        if self._try(known, handle, info.id, array, ctypes.byref(room)) is not None:
+        what, ask = (
+            f"asking GPU {card} for the places of a MIG profile",
+            nvml.nvmlDeviceGetGpuInstancePossiblePlacements,
+        )
+        if self._ask_for(what, ask, self._of(card), info.id, array, ctypes.byref(room)) is not None:
             yield from ((each.start, each.size) for each in array[: room.value])
 
     def instances(self, card: str) -> tuple[GpuInstance, ...]:
-        """The GPU instances that exist, those of other tools and of profiles that are not offered included."""
+        """The GPU instances that exist, those of other tools and of profiles that are not offered included.
+
+        Raises MigProblem when one question fails, and where the driver names no profile to ask for.
+        """
         nvml, handle, found = self._nvml, self._of(card), dict[int, GpuInstance]()
-        for number in dict.fromkeys(info.id for info in self._profile_infos(handle)):
+        what = f"asking GPU {card} for its MIG instances"
+        profiles = tuple(dict.fromkeys(info.id for info in self._profile_infos(card)))
+        if not profiles:
+            raise MigProblem(f"{what} failed: the driver names no MIG profiles now", is_temporary=True)
+        for number in profiles:
             room = ctypes.c_uint(64)
             array = (nvml.c_nvmlGpuInstance_t * room.value)()
-            if self._try(nvml.nvmlDeviceGetGpuInstances, handle, number, array, ctypes.byref(room)) is None:
-                continue
+            self._ask(what, nvml.nvmlDeviceGetGpuInstances, handle, number, array, ctypes.byref(room))
             for each in array[: room.value]:
-                info = self._do(f"asking GPU {card} for an instance", nvml.nvmlGpuInstanceGetInfo, each)
+                info = self._ask(what, nvml.nvmlGpuInstanceGetInfo, each)
                 found[info.id] = GpuInstance(
                     id=info.id, profile_id=info.profileId, start=info.placement.start, size=info.placement.size
                 )
@@ -145,9 +162,9 @@ class MigControl:
         nvml = self._nvml
         what = f"creating the compute instance of MIG instance {profile.offered.name} of GPU {card}"
         instance = self._do(what, nvml.nvmlDeviceGetGpuInstanceById, self._of(card), number)
-        if any(self._compute_instances(instance)):
+        if self._compute_instances(what, instance):
             return
-        infos = (each for each in self._compute_profiles(instance) if each.sliceCount == profile.slices)
+        infos = (each for each in self._compute_profiles(what, instance) if each.sliceCount == profile.slices)
         info = next(infos, None)
         if info is None:
             raise MigProblem(f"{what} failed: the driver has no compute profile of {profile.slices} slices")
@@ -157,29 +174,35 @@ class MigControl:
         """Destroy an instance with its compute instances. Raises MigProblem."""
         nvml, what = self._nvml, f"destroying MIG instance {number} of GPU {card}"
         instance = self._do(what, nvml.nvmlDeviceGetGpuInstanceById, self._of(card), number)
-        for compute in self._compute_instances(instance):
+        for compute in self._compute_instances(what, instance):
             self._do(what, nvml.nvmlComputeInstanceDestroy, compute)
         self._do(what, nvml.nvmlGpuInstanceDestroy, instance)
 
-    def _compute_profiles(self, instance: Any) -> Iterator[Any]:
-        nvml = self._nvml
-        shared = nvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
-        for number in range(nvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
-            for version in (2, 1):
-                ask = nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo
-                info = self._try(ask, instance, number, shared, version)
-                if info is not None:
-                    yield info
-                    break
+    def _compute_profiles(self, what: str, instance: Any) -> Iterator[Any]:
+        for number in range(self._nvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+            info = self._ask_for(what, self._compute_profile_info, instance, number)
+            if info is not None:
+                yield info
 
-    def _compute_instances(self, instance: Any) -> list[Any]:
+    def _compute_profile_info(self, instance: Any, number: int) -> Any:
+        """The second version names the profile; older drivers have the first."""
+        nvml = self._nvml
+        ask, shared = (
+            nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo,
+            nvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
+        )
+        try:
+            return ask(instance, number, shared, 2)
+        except nvml.NVMLError_FunctionNotFound:
+            return ask(instance, number, shared, 1)
+
+    def _compute_instances(self, what: str, instance: Any) -> list[Any]:
         nvml, found = self._nvml, list[Any]()
-        for profile in self._compute_profiles(instance):
+        for profile in self._compute_profiles(what, instance):
             room = ctypes.c_uint(64)
             array = (nvml.c_nvmlComputeInstance_t * room.value)()
-            known = nvml.nvmlGpuInstanceGetComputeInstances
-            if self._try(known, instance, profile.id, array, ctypes.byref(room)) is not None:
-                found += list(array[: room.value])
+            self._ask(what, nvml.nvmlGpuInstanceGetComputeInstances, instance, profile.id, array, ctypes.byref(room))
+            found += list(array[: room.value])
         return found
 
     def _of(self, card: str) -> Any:
@@ -200,11 +223,36 @@ class MigControl:
         except self._nvml.NVMLError as error:
             raise self._problem(what, error) from None
 
-    def _problem(self, what: str, error: Any) -> MigProblem:
+    def _ask(self, what: str, question: Callable[..., T], *arguments: Any) -> T:
+        """The answer of the driver. Raises MigProblem, a temporary one unless the driver refuses questions at all."""
+        nvml = self._nvml
+        try:
+            return question(*arguments)
+        except nvml.NVMLError as error:
+            refusals = (
+                nvml.NVML_ERROR_NO_PERMISSION,
+                nvml.NVML_ERROR_NOT_SUPPORTED,
+                nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+            )
+            raise self._problem(what, error, is_temporary=error.value not in refusals) from None
+
+    def _ask_for(self, what: str, question: Callable[..., T], *arguments: Any) -> T | None:
+        """As `_ask`; None of a profile that the card does not have, or that its driver does not know yet."""
+        nvml = self._nvml
+
+        def known() -> T | None:
+            try:
+                return question(*arguments)
+            except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
+                return None
+
+        return self._ask(what, known)
+
+    def _problem(self, what: str, error: Any, *, is_temporary: bool = False) -> MigProblem:
         nvml = self._nvml
         words = next((text for name, text in FIX.items() if error.value == getattr(nvml, name)), "")
         reason = f"{what} failed: {error}" + (f"; {words}" if words else "")
-        return MigProblem(reason, is_in_use=error.value == nvml.NVML_ERROR_IN_USE)
+        return MigProblem(reason, is_temporary=is_temporary or error.value == nvml.NVML_ERROR_IN_USE)
 
 
 def _card_profile(info: Any, places: tuple[tuple[int, int], ...], slices_max: int) -> CardProfile:

@@ -49,9 +49,11 @@ def profile_by_id(lib: FakeLibrary, handle: int, profile: int) -> Json:
     return dict(found[0])
 
 
-def gi_of(lib: FakeLibrary, handle: int) -> tuple[int, Json]:
-    """The card's handle and the GPU instance of a handle."""
+def gi_of(lib: FakeLibrary, handle: int, function: str = "") -> tuple[int, Json]:
+    """The card's handle and the GPU instance of a handle; fails as the card's `errors` want it of the function."""
     card, number = owner_of(handle, GI_HANDLES)
+    if function in lib.card(card).get("errors", {}):
+        raise FakeFailure(lib.card(card)["errors"][function])
     found = [each for each in lib.card(card).get("gis", ()) if each["id"] == number]
     if not found:
         raise FakeFailure("NOT_FOUND")
@@ -112,7 +114,7 @@ def gpu_instance_by_id(lib: FakeLibrary, handle: int, number: int, out: int) -> 
 
 @nvml("nvmlGpuInstanceGetInfo", Pointer, Pointer)
 def gpu_instance_info(lib: FakeLibrary, handle: int, out: int) -> None:
-    _, found = gi_of(lib, handle)
+    _, found = gi_of(lib, handle, "nvmlGpuInstanceGetInfo")
     info = ctypes.cast(out, POINTER(pynvml.c_nvmlGpuInstanceInfo_t)).contents
     info.id, info.profileId = found["id"], found["profile"]
     info.placement.start, info.placement.size = found["start"], found["size"]
@@ -148,7 +150,7 @@ def destroy_gpu_instance(lib: FakeLibrary, handle: int) -> None:
 
 @nvml("nvmlGpuInstanceGetComputeInstanceProfileInfoV", Pointer, c_uint, c_uint, Pointer)
 def compute_profile_info(lib: FakeLibrary, handle: int, number: int, engine: int, out: int) -> None:
-    card, found = gi_of(lib, handle)
+    card, found = gi_of(lib, handle, "nvmlGpuInstanceGetComputeInstanceProfileInfoV")
     slices = COMPUTE_SLICES.get(number, 99)
     if slices > profile_by_id(lib, card, found["profile"])["slices"]:
         raise FakeFailure("NOT_SUPPORTED")
@@ -158,10 +160,8 @@ def compute_profile_info(lib: FakeLibrary, handle: int, number: int, engine: int
 
 @nvml("nvmlGpuInstanceCreateComputeInstance", Pointer, c_uint, Pointer)
 def create_compute_instance(lib: FakeLibrary, handle: int, profile: int, out: int) -> None:
-    card, found = gi_of(lib, handle)
+    card, found = gi_of(lib, handle, "nvmlGpuInstanceCreateComputeInstance")
     known = profile_by_id(lib, card, found["profile"])
-    if "nvmlGpuInstanceCreateComputeInstance" in lib.card(card).get("errors", {}):
-        raise FakeFailure(lib.card(card)["errors"]["nvmlGpuInstanceCreateComputeInstance"])
     if COMPUTE_SLICES.get(profile) != known["slices"]:
         raise FakeFailure("NOT_SUPPORTED")
 
@@ -179,7 +179,7 @@ def create_compute_instance(lib: FakeLibrary, handle: int, profile: int, out: in
 
 @nvml("nvmlGpuInstanceGetComputeInstances", Pointer, c_uint, Pointer, Pointer)
 def compute_instances(lib: FakeLibrary, handle: int, profile: int, out: int, size: int) -> None:
-    card, found = gi_of(lib, handle)
+    card, found = gi_of(lib, handle, "nvmlGpuInstanceGetComputeInstances")
     slices = profile_by_id(lib, card, found["profile"])["slices"]
     has_one = any(each["gi"] == found["id"] for each in lib.card(card)["migs"])
     is_there = has_one and COMPUTE_SLICES.get(profile) == slices
