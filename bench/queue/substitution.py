@@ -98,7 +98,7 @@ class SubstitutedFairShare(FairShare):
         if self._new and now >= self._next:
             self._next, self._moment = now + EVERY, self._moment + 1
             if self._moment % self._every == 0:
-                self._note(pool, started, now)
+                self._forecast_new(pool, started, now)
             self._new = []
         return started
 
@@ -107,7 +107,7 @@ class SubstitutedFairShare(FairShare):
         for name, start in starts.items():
             self.errors.setdefault(name, []).append(PER_CENT * (now - start) / max(LEAST_WAIT, now - made))
 
-    def _note(self, pool: Pool, started: Sequence[Job], now: int) -> None:
+    def _forecast_new(self, pool: Pool, started: Sequence[Job], now: int) -> None:
         keys = {key_of(job) for job in self._new}
         running = [*pool.running.values(), *((job, now) for job in started)]
         found = {each.name: self._starts(each, pool, running, now, keys) for each in SUBSTITUTIONS}

@@ -16,6 +16,7 @@ from yurt.server.log.restore import restore
 from yurt.server.peers import NoPeers
 from yurt.server.resources.deployment_watcher import UPGRADE_PAUSE_S, DeploymentWatcher
 from yurt.server.resources.region_replication import Replication
+from yurt.server.scheduling import plan_applier
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace
 from yurt.structs.commands.versions import RegionRules, ruled
@@ -119,6 +120,24 @@ async def test_a_roll_back_that_waits_for_an_upgrade_is_tried_again(caplog: pyte
     running.cancel()
 
 
+async def four_shares(bench: Any) -> tuple[Any, Any]:
+    """A node with one card, and a job of four quarters of it whose namespace has a quota of one card."""
+    asked = (RequestedDevice(name="nvidia/gpu", count=1),)
+    limit = QuotaLimit(region="global", region_limit=QuotaResources(devices=asked), hash=b"1")
+    await bench.server.replica.propose(c.UpsertQuotas(quotas=(QuotaSpec(name="one", limits=(limit,)),)))
+    await bench.server.replica.propose(c.UpsertNamespaces(namespaces=(Namespace(name="team", quota="one"),)))
+    facts = {"memory": Attribute(int_val=80 << 10, unit="MiB"), "sharing": Attribute(string_val="mps")}
+    cards = (NodeDevice(id="gpu-0", healthy=True),)
+    kind = NodeDeviceResource(vendor="nvidia", type="gpu", name="h100", instances=cards, attributes=facts)
+    resources = replace(factories.node().node_resources, devices=(kind,))
+    node = await bench.add_node(node_resources=resources)
+    share = RequestedDevice(name="nvidia/gpu", count=1, share="mps", memory_mb=20 << 10)
+    job = factories.job("shares", type="batch", namespace="team")
+    task = replace(job.task_groups[0].tasks[0], resources=Resources(cpu=10, memory_mb=16, devices=(share,)))
+    group = replace(job.task_groups[0], tasks=(task,), count=4)
+    return node, replace(job, task_groups=(group,))
+
+
 @pytest.mark.parametrize(
     ("earlier", "version", "placed"),
     [
@@ -137,21 +156,9 @@ async def test_quotas_count_shares_as_the_log_will_have_them(
     Workers plan by what the log will have, so one share is placed and the others wait for the quota.
     """
     monkeypatch.setattr(NoPeers, "rules", RegionRules(version=earlier, behind=("srv2.global",)))
-    asked = (RequestedDevice(name="nvidia/gpu", count=1),)
-    limit = QuotaLimit(region="global", region_limit=QuotaResources(devices=asked), hash=b"1")
-    await bench.server.replica.propose(c.UpsertQuotas(quotas=(QuotaSpec(name="one", limits=(limit,)),)))
-    await bench.server.replica.propose(c.UpsertNamespaces(namespaces=(Namespace(name="team", quota="one"),)))
-    facts = {"memory": Attribute(int_val=80 << 10, unit="MiB"), "sharing": Attribute(string_val="mps")}
-    cards = (NodeDevice(id="gpu-0", healthy=True),)
-    kind = NodeDeviceResource(vendor="nvidia", type="gpu", name="h100", instances=cards, attributes=facts)
-    resources = replace(factories.node().node_resources, devices=(kind,))
-    node = await bench.add_node(node_resources=resources)
-    share = RequestedDevice(name="nvidia/gpu", count=1, share="mps", memory_mb=20 << 10)
-    job = factories.job("shares", type="batch", namespace="team")
-    task = replace(job.task_groups[0].tasks[0], resources=Resources(cpu=10, memory_mb=16, devices=(share,)))
-    group = replace(job.task_groups[0], tasks=(task,), count=4)
+    node, job = await four_shares(bench)
     monkeypatch.setattr(NoPeers, "rules", RegionRules(version=version, behind=("srv2.global",)))
-    await bench.server.resources.jobs.register(replace(job, task_groups=(group,)))
+    await bench.server.resources.jobs.register(job)
 
     await bench.until(lambda: len(bench.server.state.allocs) >= placed)
     await bench.pass_time(5, node)
@@ -164,3 +171,49 @@ async def test_quotas_count_shares_as_the_log_will_have_them(
     waiting = [each for each in state.evals.values() if each.status == "blocked"]
     assert [each.quota_limit_reached for each in waiting] == ([] if placed == 4 else ["one"])
     assert state.rules == max(earlier, version)
+
+
+@pytest.mark.parametrize("moment", ["before the check", "after the check", "while it is encoded"])
+async def test_a_plan_of_newer_rules_is_checked_as_the_log_will_have_it_after_a_step_back(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """No command comes between, so the state that the plan was made from knows nothing of the step back."""
+    node, job = await four_shares(bench)
+    applier = bench.server.term.applier
+    env, checked = applier._env, list[int]()
+
+    def step_back() -> None:
+        checked.append(bench.server.state.last_rules)
+        monkeypatch.setattr(NoPeers, "rules", RegionRules(version=DEVICE_PART_RULES - 1, behind=("srv2.global",)))
+
+    check = applier._check
+
+    async def before(*arguments: Any) -> Any:
+        if not checked:
+            step_back()
+        return await check(*arguments)
+
+    in_thread = env.in_thread
+
+    async def after(function: Any, *arguments: Any, **named: Any) -> Any:
+        result = await in_thread(function, *arguments, **named)
+        wanted = applier._writer.prepare if moment == "while it is encoded" else plan_applier.scheduler.check_plan
+        if function == wanted and not checked:
+            step_back()
+        return result
+
+    if moment == "before the check":
+        monkeypatch.setattr(applier, "_check", before)
+    else:
+        monkeypatch.setattr(plan_applier, "THREAD_SIZE", 0)
+        monkeypatch.setattr(env, "in_thread", after)
+    await bench.server.resources.jobs.register(job)
+    await bench.until(lambda: len(bench.server.state.allocs) >= 1)
+    await bench.pass_time(5, node)
+
+    state = bench.server.state
+    assert checked == [RULES_VERSION], "the plan was made by the newer rules"
+    used = [usage.devices for usage in state.columns.by_namespace.get("team", {}).values()]
+    assert used == [(("nvidia/gpu/h100", 1000),)], "no more than the quota, as the log has the shares"
+    waiting = [each.quota_limit_reached for each in state.evals.values() if each.status == "blocked"]
+    assert (len(state.allocs), waiting) == (1, ["one"])

@@ -36,6 +36,7 @@ from yurt.structs.commands import (
     Applied,
     ApplyPlan,
     DropStagedPlans,
+    KeepAlive,
     Rejected,
     SetNodeEligibility,
     StagePlan,
@@ -200,7 +201,8 @@ class PlanApplier:
         """Check a plan of this size and propose the accepted part; returns a result when there is none."""
         # Older servers store less of a plan. Quotas must count what the log will have: without the part of a device a
         # share counts as a whole one.
-        plan = as_stored(plan, self._writer.rules())
+        rules = self._writer.rules()
+        plan = as_stored(plan, rules)
         # Read together: `checked_at` below is the index of this state, and `apply` refuses changes since then.
         state, view = self._writer.state, self.predicted_state()
         started = self._env.monotonic()
@@ -217,7 +219,11 @@ class PlanApplier:
             self._take_out(result, self._rejections)
         evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)
         if accepted.is_empty and not result.is_full:
-            return replace(result, refresh_index=max(result.refresh_index, state.index))
+            index = state.index
+            if rules.version < state.last_rules:
+                # Attempts plan by the rules of the last command: without a newer one the next would repeat this plan.
+                index = (await self._writer.submit(KeepAlive())).index
+            return replace(result, refresh_index=max(result.refresh_index, index))
         is_large = size > THREAD_SIZE
         parts = await self._env.in_thread(cut_plan, accepted) if is_large else cut_plan(accepted)
         mint = Mint(self._env.now(), self._env.uuid)
@@ -227,10 +233,12 @@ class PlanApplier:
             commands = staged_commands(parts, (*evaluations, *preempted(accepted)), staged, checked_at=state.index)
         else:
             commands = part_commands(parts, evaluations, follow_ups(outcome), preempted, checked_at=state.index)
+        prepared = await self._env.in_thread(self._writer.prepare, commands) if is_large else commands
+        if self._writer.rules().version < rules.version:
+            # During one of the waits an older server has come back: the log will have less than was checked.
+            return await self._check(plan, outcome, size_of(plan))
         # No wait between `enqueue` and `add`: a state with the plan stored would be taken for one without it.
-        written = self._writer.enqueue(
-            await self._env.in_thread(self._writer.prepare, commands) if is_large else commands
-        )
+        written = self._writer.enqueue(prepared)
         self._time("plan.apply", written)
         if self._in_flight is None:
             self._in_flight = scheduler.InFlightPlans()
