@@ -3,7 +3,6 @@
     python -m bench queue [-trace FILE] [-skip N] [-jobs N] [-load L ...] [-policy TEXT ...] [-json]
     python -m bench queue -look
     python -m bench queue -starts [-trace FILE] [-skip N] [-jobs N] [-load L ...]
-    python -m bench queue -unknowns [-every N] [-trace FILE] [-skip N] [-jobs N] [-load L ...]
     python -m bench queue -scale [-jobs N]
 
 Without a trace, jobs are drawn from the model of Lublin and Feitelson: large parallel jobs. A trace is a CSV file with
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from yurt.queue.backfill import BackfillRules
 
-from bench.queue import look, scale, starts, substitution, trace
+from bench.queue import look, scale, starts, trace
 from bench.queue.engine import Policy, Simulation
 from bench.queue.figures import Figures, figures, private_ends
 from bench.queue.policies import EASY, Cohorts, DynamicPriority, FairShare, FairTree, Fifo, Multifactor
@@ -57,8 +56,6 @@ def main() -> None:
     parser.add_argument("-scale", action="store_true", help="measure memory, a restart and a drain of -jobs instead")
     parser.add_argument("-look", action="store_true", help="measure the cost of the gate instead")
     parser.add_argument("-starts", action="store_true", help="measure the error of start forecasts instead")
-    parser.add_argument("-unknowns", action="store_true", help="replace what start forecasts do not know by the truth")
-    parser.add_argument("-every", type=int, default=8, help="with -unknowns: forecast at each n-th moment only")
     options = parser.parse_args()
     if options.look:
         look.show(look.Size())
@@ -73,10 +70,6 @@ def main() -> None:
             work = trace.drawn(count=options.jobs, load=load, seed=SEED)
         if options.starts:
             print(json.dumps({"load": work.name, "gpus": work.gpus} | starts.measured(work, FairShare(YURT))._asdict()))
-            continue
-        if options.unknowns:
-            errors = substitution.measured(work, FairShare(YURT), every=options.every)
-            print(json.dumps({"load": work.name} | {name: one._asdict() for name, one in errors.items()}))
             continue
         found = {}
         if not options.json:

@@ -62,12 +62,6 @@ class Usages:
         row = self._rows.get(tenant) or no_usage(1, now=now)
         self._rows[tenant] = with_rates(row, (row.rates[0] + gpus * CARD,), now=now, half_life=HALF_LIFE)
 
-    def copied(self) -> Usages:
-        """A copy that changes apart from this one; rows are values."""
-        made = Usages()
-        made._rows, made.version = dict(self._rows), self.version
-        return made
-
     def now(self, now: int) -> dict[tuple[str, ...], Amounts]:
         """What counts of it, by tenant."""
         return {(name,): Amounts(gpu=used(row, now, HALF_LIFE)[0]) for name, row in self._rows.items()}

@@ -74,7 +74,7 @@ class ForecastFairShare(FairShare):
     def ended(self, job: Job, now: int) -> None:
         """Its run time is known."""
         super().ended(job, now)
-        self._history.add(kinds_of(job), job.duration, limit=job.limit)
+        self._history.add(_kinds(job), job.duration, limit=job.limit)
 
     def choose(self, pool: Pool, now: int) -> Sequence[Job]:
         """What starts; the others get a forecast."""
@@ -107,7 +107,7 @@ class ForecastFairShare(FairShare):
 
         def run_time(draw: int, job: Job, elapsed: int) -> int:
             percent = drawn_percent(str(job.id), draws)[draw]
-            return self._history.expected(kinds_of(job), percent=percent, elapsed=elapsed, limit=job.limit)
+            return self._history.expected(_kinds(job), percent=percent, elapsed=elapsed, limit=job.limit)
 
         def simulated(run_time: Callable[[Job, int], int]) -> dict[JobKey, int]:
             return expected_starts(
@@ -182,8 +182,7 @@ def _in_minutes(one: WaitClass) -> dict[str, float]:
     }
 
 
-def kinds_of(job: Job) -> tuple[tuple[object, ...], ...]:
-    """The kinds of runs with which a job's run time is estimated, the narrowest first."""
+def _kinds(job: Job) -> tuple[tuple[object, ...], ...]:
     return (("size", job.tenant, job.gpus), ("tenant", job.tenant), ("all",))
 
 
