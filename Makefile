@@ -12,7 +12,7 @@ SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
 # Tests start some thousand interpreters, and most of the start is compiling: its outcome is kept, whatever is set outside.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: dev test plugins ui-shots check fmt e2e failed nightly sim bench fuzz docs man access deb dist setup clean
+.PHONY: dev test plugins ui-shots check fmt e2e failed nightly sim sim-digests bench fuzz docs man access deb dist setup clean
 
 dev: setup ## run the server and client on this machine; more flags with ARGS="-config x.json"
 	@exec $(RUN) yurt agent -dev $(ARGS)
@@ -61,6 +61,12 @@ nightly: setup ## property tests with 100,000 cases each, 1,000 damaged files, l
 SIM_HOURS = $(or $(HOURS),0.5)
 sim: setup ## whole clusters on virtual time under faults, seeds that have not run yet; HOURS of CPU time, docs/sim-ledger.md keeps the record
 	$(RUN) python -m yurt.testing.sim --hours $(SIM_HOURS)
+
+COUNT ?= 100
+SIM_PYTHON ?= 3.12
+sim-digests: setup ## the digests of COUNT new short seeds with two hash seeds and two versions of Python (SIM_PYTHON is the second), added to docs/sim-ledger.md
+	@UV_PROJECT_ENVIRONMENT=$(CURDIR)/build/sim-python $(UV) sync --quiet --all-packages --python $(SIM_PYTHON)
+	$(RUN) python -m yurt.testing.sim --same-digest $(COUNT) --python build/sim-python/bin/python
 
 bench: setup ## the benchmarks that the README quotes
 	$(RUN) python -m bench

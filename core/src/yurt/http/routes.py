@@ -69,8 +69,7 @@ class NamedHandler:
 
     async def _first_answer(self, call: Call) -> web.StreamResponse:
         if not self.home.is_imported:
-            await call.context.env.in_thread(import_module, self.home.module)
-            self.home.is_imported = True
+            await call.context.env.in_thread(self.home.load)
         return await self.function(call)
 
 
@@ -82,6 +81,11 @@ class HandlerModule:
         self.is_imported = False
         """Whether a thread has imported it. `sys.modules` has it from the beginning of its import, and a second request
         that looked there would wait for the first one's import in the event loop."""
+
+    def load(self) -> None:
+        """Import the module; blocks for milliseconds."""
+        import_module(self.module)
+        self.is_imported = True
 
     def __getattr__(self, name: str) -> NamedHandler:
         return NamedHandler(self, name)

@@ -21,7 +21,7 @@ from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import DriverError
 from yurt.sdk.fingerprints import REASON_ATTRIBUTE, NodeFingerprint, attribute_name, node_attributes
-from yurt.sdk.value import no_entries, replace
+from yurt.sdk.value import replace
 from yurt.structs.node import Node
 
 FIRST_FINGERPRINT_S: Final = 10.0
@@ -43,7 +43,7 @@ class PackageFingerprints:
         node: LocalNode,
         events: NodeEvents,
         group: asyncio.TaskGroup,
-        retries: Mapping[str, FingerprintRetry] = no_entries(),
+        retries: Mapping[str, FingerprintRetry],
     ) -> None:
         self._retries = {name: retries.get(name, RETRY) for name in fingerprints}
         self._failures = Counter[str]()

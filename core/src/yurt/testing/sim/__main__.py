@@ -1,4 +1,5 @@
-"""`python -m yurt.testing.sim`: replays a seed with its transcript, shrinks a failing one, or searches for hours."""
+"""`python -m yurt.testing.sim`: replays a seed with its transcript, shrinks a failing one, searches for hours, or
+compares digests."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from yurt.testing.sim import seeded_bugs
 if "--planted" in sys.argv[1:-1]:  # before the modules of Yurt are imported, which the bug changes
     seeded_bugs.install(sys.argv[sys.argv.index("--planted") + 1])
 
+from yurt.testing.sim.campaign.same_digest import compare
 from yurt.testing.sim.campaign.search import search
 from yurt.testing.sim.plan import Plan, draw
 from yurt.testing.sim.run import Report, report_text, run_plan
@@ -40,14 +42,23 @@ def main() -> int:
     parser.add_argument("--quiet", action="store_true", help="with --seed: only what came of it")
     parser.add_argument("--shrink", action="store_true", help="make a failing seed smaller")
     parser.add_argument("--hours", type=float, help="CPU-hours for which to run new seeds; updates the ledger")
+    parser.add_argument(
+        "--same-digest", type=int, metavar="COUNT",
+        help="compare the digests of this many new seeds with two hash seeds; updates the ledger",
+    )  # fmt: skip
+    parser.add_argument(
+        "--python", default="", metavar="PATH", help="with --same-digest: another interpreter with Yurt"
+    )
     parser.add_argument("--ledger", type=Path, default=LEDGER, help=f"the ledger, {LEDGER} by default")
-    given = parser.parse_args()
+    given, tell = parser.parse_args(), partial(print, flush=True)
     if given.planted is not None:
         return look_for(given.planted, limit_s=given.limit)
     if given.hours is not None:
-        return search(given.hours, given.ledger, tell=partial(print, flush=True))
+        return search(given.hours, given.ledger, tell=tell)
+    if given.same_digest is not None:
+        return compare(given.same_digest, given.ledger, other_python=given.python, tell=tell)
     if given.seed is None and given.plan is None:
-        parser.error("give --seed, --plan or --hours")
+        parser.error("give --seed, --plan, --planted, --hours or --same-digest")
     plan = draw(given.seed) if given.plan is None else msgspec.json.decode(given.plan, type=Plan)
     report = run_plan(plan)
     if given.shrink and report.problem:

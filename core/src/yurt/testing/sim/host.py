@@ -14,8 +14,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest import mock
 
+from yurt import scheduler
+from yurt.api.decode import prepare_jobs
 from yurt.client.networks.detection import Offered
 from yurt.client.networks.settings import NetworkSettings
+from yurt.http.route_table import ROUTES
+from yurt.http.routes import NamedHandler
 from yurt.server.keys import ciphers
 
 
@@ -64,11 +68,26 @@ def _no_rsa_key() -> bytes:
     return b""
 
 
+@functools.cache
+def load_deferred_code() -> None:
+    """Load what agents import in threads when it is first needed.
+
+    Such a thread takes virtual time, and exists only in the first run of a process: the same seed would give another
+    digest in the next one.
+    """
+    scheduler.load()
+    prepare_jobs()
+    for route in ROUTES:
+        if isinstance(route.handler, NamedHandler):
+            route.handler.home.load()
+
+
 @contextmanager
 def simulated_machine(folder: Path, seed: int) -> Iterator[None]:
     """Replace the machine's parts."""
     chance = random.Random(f"system {seed}")
     has_rsa_key = random.Random(f"root key {seed}").random() < RSA_KEYS
+    load_deferred_code()
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()

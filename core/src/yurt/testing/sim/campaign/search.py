@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from multiprocessing import get_context
 from multiprocessing.pool import AsyncResult
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import yurt
-from yurt.sdk.value import no_entries
 from yurt.testing.sim.campaign import ledger
 from yurt.testing.sim.campaign.coverage import Gaps, read_gaps, steered, with_gaps
 from yurt.testing.sim.plan import Plan, draw
@@ -25,7 +25,9 @@ IN_FLIGHT: Final = 3
 """How many runs are begun: results are taken in the order of seeds, and neither process should wait for the other."""
 
 
-def search(hours: float, path: Path, *, tell: Callable[[str], None], fixed: Mapping[str, object] = no_entries()) -> int:
+def search(
+    hours: float, path: Path, *, tell: Callable[[str], None], fixed: Mapping[str, object] = MappingProxyType({})
+) -> int:
     """Run the seeds after those of the ledger until the CPU time is used up; returns 1 when one failed, else 0.
 
     `fixed` replaces drawn fields of the plans.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
-
-from yurt.sdk.value import no_entries
 
 
 class Patch(NamedTuple):
@@ -22,7 +21,7 @@ class Bug(NamedTuple):
     patches: tuple[Patch, ...]
     finds: tuple[str, ...]
     """The beginnings of the problems by which it counts as found; empty for any."""
-    plan: Mapping[str, Any] = no_entries()
+    plan: Mapping[str, Any] = MappingProxyType({})
 
 
 SMALL: Final = {"clients": 2, "users": 3, "active_s": 40.0, "user_pause_s": 0.6, "fault_pause_s": 4.0, "calm_s": 200.0}
