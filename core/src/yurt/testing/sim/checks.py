@@ -21,12 +21,14 @@ from yurt.state.usage import usage_of
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, RegisterJob
+from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.predicates import is_client_terminal, is_terminal
 from yurt.testing.sim.agents import SimServer
 from yurt.testing.sim.campaign.coverage import Coverage
 from yurt.testing.sim.change_checks import problem_of
+from yurt.testing.sim.convergence import JobVersion
 from yurt.testing.sim.driver import SimHost, SimTaskRun
 from yurt.testing.sim.transcript import Transcript
 
@@ -57,6 +59,8 @@ class Checks:
         """Runs of each task of an allocation, `<alloc id>/<task>`."""
         self.completed: set[str] = set()
         """Batch allocations that a commit said to be complete."""
+        self.failed: set[JobVersion] = set()
+        """The versions of jobs of which a deployment failed."""
         self._changes: dict[int, Rows | bytes] = {}
         """What each index changed; of old ones a digest."""
         self._digests: dict[int, bytes] = {}
@@ -124,6 +128,8 @@ class Checks:
             elif change.table == "nodes" and change.after is not None:
                 nodes[change.after.id] = None
                 check_drain(state, change)
+            elif change.table == "deployments" and change.after is not None:
+                self._note_failed(change.after)
             elif change.table == "jobs" and change.before is None:
                 self._check_token(change.after, state.index)
         for node_id in nodes:
@@ -132,6 +138,11 @@ class Checks:
                 check_capacity(node, [each for each in state.allocs_of_node(node_id) if not is_terminal(each)])
         for key in jobs:
             check_names(state, state.allocs_of_job(*key))
+
+    def _note_failed(self, deployment: Deployment) -> None:
+        if deployment.status == status.DEPLOYMENT_FAILED:
+            version = (deployment.job_create_index, deployment.job_version)
+            self.failed.add((deployment.namespace, deployment.job_id, *version))
 
     def _check_alloc(self, state: Snapshot, change: Change) -> None:
         before, after = change.before, change.after

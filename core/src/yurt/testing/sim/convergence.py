@@ -7,7 +7,7 @@ a reason; servers and hosts agree on what runs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from yurt import scheduler
 from yurt.scheduler.capacity.limits import LimitsOf
@@ -50,8 +50,22 @@ def _newest_nodes(servers: list[ServerAgent]) -> Iterable[Node]:
     return _newest(servers).nodes.values()
 
 
-def problems_of(servers: list[ServerAgent], clients: list[ClientAgent], *, has_devices: bool = False) -> list[str]:
-    """The reasons why the cluster has not settled; `has_devices`: nodes have device plugins."""
+JobVersion = tuple[str, str, int, int]
+"""A version of a job: namespace, id, the index of its creation and the version's number."""
+
+
+def problems_of(
+    servers: list[ServerAgent],
+    clients: list[ClientAgent],
+    *,
+    failed: Collection[JobVersion] = (),
+    has_devices: bool = False,
+) -> list[str]:
+    """The reasons why the cluster has not settled; `has_devices`: nodes have device plugins.
+
+    `failed` are versions of jobs of which a deployment failed: they place nothing more, and the garbage collector may
+    have taken the deployment.
+    """
     states = [agent.server.state for agent in servers if agent.server is not None]
     if len({state.index for state in states}) != 1 or len(states) != len(servers):
         return ["servers have not caught up"]
@@ -75,7 +89,8 @@ def problems_of(servers: list[ServerAgent], clients: list[ClientAgent], *, has_d
         if not is_terminal(each) and (each.namespace, each.job_id) not in state.jobs
     ]
     for job in state.jobs.values():
-        found += _problems_of_job(state, job, now, leading[0].scheduling.limits["limits"])
+        limits, has_failed = leading[0].scheduling.limits["limits"], version_of(job) in failed
+        found += _problems_of_job(state, job, now, limits, has_failed=has_failed)
     found += [
         f"the deployment of {each.job_id} has not ended" + (IN_TIME if _is_in_time(each, now) else "")
         for each in state.deployments.values()
@@ -87,7 +102,14 @@ def problems_of(servers: list[ServerAgent], clients: list[ClientAgent], *, has_d
     return found + _problems_of_hosts(state, clients)
 
 
-def _problems_of_job(state: Snapshot, job: Job, now: UnixNano, limits: LimitsOf) -> list[str]:
+def version_of(job: Job) -> JobVersion:
+    """The key of a job's version."""
+    return (job.namespace, job.id, job.create_index, job.version)
+
+
+def _problems_of_job(
+    state: Snapshot, job: Job, now: UnixNano, limits: LimitsOf, *, has_failed: bool = False
+) -> list[str]:
     allocs = state.allocs_of_job(*job.key)
     live = [each for each in allocs if not is_terminal(each)]
     if job.stop:
@@ -99,7 +121,12 @@ def _problems_of_job(state: Snapshot, job: Job, now: UnixNano, limits: LimitsOf)
         if not (again.outcome.reblock or again.outcome.evaluation.failed_tg_allocs):
             found.append(f"blocked evaluation {each.id[:8]} of {job.id} waits for nothing")
     is_launched = job.periodic is None and job.parameterized_job is None
-    if job.type == status.JOB_SERVICE and is_launched and not blocked and not _is_halted(state, job):
+    if (
+        job.type == status.JOB_SERVICE
+        and is_launched
+        and not blocked
+        and not is_halted(state, job, has_failed=has_failed)
+    ):
         running = [each for each in live if each.client_status == status.CLIENT_RUNNING]
         wanted = sum(group.count for group in job.task_groups)
         later = [each for each in state.evals.where("job", job.key) if each.status == status.EVAL_PENDING]
@@ -108,11 +135,11 @@ def _problems_of_job(state: Snapshot, job: Job, now: UnixNano, limits: LimitsOf)
     return found
 
 
-def _is_halted(state: Snapshot, job: Job) -> bool:
-    """Whether a deployment places nothing more: it failed or waits for its promotion."""
+def is_halted(state: Snapshot, job: Job, *, has_failed: bool) -> bool:
+    """Whether a deployment places nothing more: it failed, and may have been collected, or waits for its promotion."""
     deployment = state.latest_deployment(*job.key)
     if deployment is None:
-        return False
+        return has_failed
     is_waiting = deployment.status == status.DEPLOYMENT_RUNNING and _waits_for_promotion(deployment)
     return deployment.status == status.DEPLOYMENT_FAILED or is_waiting
 

@@ -226,7 +226,7 @@ class Cluster:
         """
         begin_s = rested_s = self.loop.time()
         calm_s, has_devices = self.plan.calm_s, self.world.foreign.devices is not None
-        while problems := problems_of(self.servers, self.clients, has_devices=has_devices):
+        while problems := problems_of(self.servers, self.clients, failed=self.checks.failed, has_devices=has_devices):
             now_s, left = self.loop.time(), [each for each in problems if not each.endswith(IN_TIME)]
             if not left:
                 rested_s = now_s
