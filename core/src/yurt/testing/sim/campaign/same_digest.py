@@ -130,7 +130,7 @@ def compare(
     end, has_differing = rows[-1].last + count, False
     while rows[-1].last < end:
         seeds = range(rows[-1].last + 1, min(rows[-1].last + BATCH, end) + 1)
-        plans = tuple(draw(seed, **SHORT | fixed) for seed in seeds)
+        plans = tuple(draw(seed, **{**SHORT, **fixed}) for seed in seeds)
         differing = _differing(plans, one, other, tell)
         has_differing |= bool(differing)
         rows[-1] = replace(rows[-1], last=seeds[-1], differing=(*rows[-1].differing, *differing))
