@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import uuid
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, Final
 
@@ -10,6 +12,7 @@ import msgspec
 import pytest
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import AnyCommand, DeleteEvaluations
+from yurt.testing.access import Callers, bootstrapped
 from yurt.testing.http_api import Api, HttpAnswer, job_document, serving
 from yurt.testing.nightly import is_nightly
 
@@ -341,3 +344,77 @@ async def test_a_lock_without_items_keeps_those_of_a_write_before_it(api: Api) -
         _, locked = await behind_a_write(api, put_variable(api, path, "first"), acquire)
 
         assert (locked.status, locked.json["Items"]) == (200, {"mark": "first"}), f"round {number}"
+
+
+@pytest.mark.parametrize("names_it", [False, True])
+async def test_a_token_that_is_revoked_while_its_change_arrives_stays_revoked(names_it: bool) -> None:
+    async with bootstrapped(log=DiskLog()) as callers:
+        for number in range(FEW_ROUNDS):
+            token = own_token()
+            accessor = f"/v1/acl/token/{token['AccessorID']}"
+            assert (await callers.put(accessor, token)).status == 200
+            arrives = asyncio.Event()
+
+            changing = asyncio.create_task(
+                put_slowly(callers, accessor if names_it else "/v1/acl/token", {**token, "Name": "later"}, arrives)
+            )
+            await asyncio.sleep(STEP_S * 20)
+            revoked = await callers.call("DELETE", accessor)
+            arrives.set()
+            changed = await changing
+
+            assert (revoked.status, changed.status) == (200, 400), f"round {number}: {changed.text}"
+            assert f"it was revoked at index {revoked.index}" in changed.text
+            assert (await callers.get("/v1/acl/token/self", token=token["SecretID"])).status == 403
+
+
+async def test_a_burst_of_changes_does_not_bring_a_revoked_token_back() -> None:
+    async with bootstrapped(log=DiskLog()) as callers:
+        for number in range(FEW_ROUNDS):
+            token = own_token()
+            accessor = f"/v1/acl/token/{token['AccessorID']}"
+            await callers.put(accessor, token)
+            changes = [callers.put(accessor, {**token, "Name": str(at)}) for at in range(WIDTH)]
+            burst = [*changes[: WIDTH // 2], callers.call("DELETE", accessor), *changes[WIDTH // 2 :]]
+
+            answers = await asyncio.gather(*burst)
+
+            revoked = answers.pop(WIDTH // 2)
+            assert revoked.status == 200
+            assert all(each.index < revoked.index for each in answers if each.status == 200), f"round {number}"
+            assert (await callers.get("/v1/acl/token/self", token=token["SecretID"])).status == 403
+
+
+async def test_a_token_that_was_read_before_its_revocation_is_not_written_back() -> None:
+    async with bootstrapped() as callers:
+        token = own_token()
+        accessor = f"/v1/acl/token/{token['AccessorID']}"
+        await callers.put(accessor, token)
+        read = (await callers.get("/v1/acl/token/self", token=token["SecretID"])).json
+        await callers.call("DELETE", accessor)
+
+        refused = await callers.put(accessor, {**read, "Name": "later"})
+        recreated = await callers.put(accessor, token)
+
+        assert (refused.status, "repeat the request without ModifyIndex" in refused.text) == (400, True)
+        assert (recreated.status, recreated.json["SecretID"]) == (200, token["SecretID"])
+
+
+def own_token() -> dict[str, Any]:
+    """A token with ids of its caller's choice."""
+    ids = {"AccessorID": str(uuid.uuid4()), "SecretID": str(uuid.uuid4())}
+    return {**ids, "Name": "n", "Type": "client", "Policies": ["ops"]}
+
+
+async def put_slowly(callers: Callers, path: str, body: dict[str, Any], arrives: asyncio.Event) -> HttpAnswer:
+    """PUT a body whose second half is sent when `arrives` is set."""
+    raw = json.dumps(body).encode()
+
+    async def halves() -> AsyncIterator[bytes]:
+        yield raw[: len(raw) // 2]
+        await arrives.wait()
+        yield raw[len(raw) // 2 :]
+
+    headers = {"X-Nomad-Token": callers.root["SecretID"]}
+    async with callers.api.client.put(path, data=halves(), headers=headers) as response:
+        return HttpAnswer(response.status, await response.text(), response.headers)

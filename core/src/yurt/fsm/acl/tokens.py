@@ -147,6 +147,12 @@ def without_revoked(restored: Snapshot, present: Snapshot) -> frozenset[str]:
     )
 
 
+def last_revocation(state: Snapshot, accessor_id: str, *, after: int) -> int:
+    """The index at which a token was, or may have been, revoked since `after`; 0 if it was not."""
+    rows = (state.acl_revocations.get(key) for key in (accessor_id, FLOOR))
+    return max((row.modify_index for row in rows if row is not None and row.modify_index > after), default=0)
+
+
 def _put_new(edit: Edit, token: ACLToken) -> Rejected | None:
     if not token.accessor_id or not token.secret_hash:
         return invalid("a token has an accessor id and a secret")

@@ -26,10 +26,15 @@ class AclTokenOperations:
         """Create the first management token, for the first caller; raises Conflict or Invalid."""
         return await self._tokens.bootstrap(secret)
 
-    async def create(self, token: ACLToken, secret: str) -> MadeToken:
+    async def create(self, token: ACLToken) -> MadeToken:
         """Create a token; raises Invalid or Conflict."""
         self._access.require(ANYWHERE)
-        return await self._tokens.create(token, secret)
+        return await self._tokens.create(token)
+
+    async def put(self, token: ACLToken, secret: str, *, seen_index: int) -> MadeToken:
+        """Change a token, or create it with these ids unless it was revoked after `seen_index`; raises Invalid."""
+        self._access.require(ANYWHERE)
+        return await self._tokens.put(token, secret, seen_index=seen_index)
 
     async def update(self, token: ACLToken) -> MadeToken:
         """Change a token's rights; raises Invalid."""

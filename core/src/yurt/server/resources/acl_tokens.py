@@ -15,14 +15,17 @@ from typing import Final, NamedTuple
 
 from yurt.acl.validation import check_token, check_token_times
 from yurt.duties.acl_gc import expired
-from yurt.sdk.errors import DENIED, Invalid, PermissionDenied
+from yurt.fsm.acl.tokens import FLOOR, last_revocation
+from yurt.fsm.basis import expectation
+from yurt.sdk.errors import DENIED, Conflict, Invalid, PermissionDenied
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.config import ServerConfig
 from yurt.server.log.log_writer import Committed, Stale
 from yurt.server.log.replica import Replica
 from yurt.state import Snapshot
-from yurt.structs.acl import MANAGEMENT, ACLToken, ACLTokenRoleLink, OneTimeToken, hash_of_secret
+from yurt.structs.acl import CLIENT, MANAGEMENT, SECRET, ACLToken, ACLTokenRoleLink, OneTimeToken, hash_of_secret
 from yurt.structs.commands import (
+    AnyCommand,
     BootstrapACL,
     CreateACLToken,
     DeleteACLTokens,
@@ -94,30 +97,57 @@ class AclTokens:
 
     async def create(self, token: ACLToken, secret: str = "") -> MadeToken:
         """Create a token, with given or new ids; raises Invalid or Conflict."""
-        limits = self._config.acl
-        now = self._replica.env.now()
-        lasts = UnixNano(now + token.expiration_ttl) if token.expiration_ttl > 0 else UnixNano(0)
         secret = secret or self._replica.env.uuid()
-        token = replace(
-            token,
-            accessor_id=token.accessor_id or self._replica.env.uuid(),
-            secret_hash=hash_of_secret(secret),
-            create_time=now,
-            expiration_time=token.expiration_time or lasts,
-            roles=_linked(self._replica.state, token.roles),
-        )
-        check_token(token)
-        least, most = seconds(limits.token_min_expiration_ttl_s), seconds(limits.token_max_expiration_ttl_s)
-        check_token_times(token, min_ttl=least, max_ttl=most)
-        committed = await self._replica.propose(CreateACLToken(token=token))
-        return made_token(committed, token.accessor_id, secret)
+        token = replace(token, accessor_id=token.accessor_id or self._replica.env.uuid())
+        made = self._new(self._replica.state, token, secret)
+        committed = await self._replica.propose(CreateACLToken(token=made))
+        return made_token(committed, made.accessor_id, secret)
 
     async def update(self, token: ACLToken) -> MadeToken:
         """Change a token's rights; raises Invalid."""
-        token = replace(token, roles=_linked(self._replica.state, token.roles))
-        check_token(token)
-        committed = await self._replica.propose(UpdateACLToken(token=token))
+        committed = await self._replica.propose(UpdateACLToken(token=_changed(self._replica.state, token)))
         return made_token(committed, token.accessor_id, "")
+
+    async def put(self, token: ACLToken, secret: str, *, seen_index: int) -> MadeToken:
+        """Change a token's rights, or create it with these ids where none has its accessor id; raises Invalid.
+
+        The caller knew the cluster as it was at `seen_index`. One who creates a token that was revoked before does so
+        on purpose; one that was revoked later stays revoked.
+        """
+        accessor_id = token.accessor_id
+
+        async def decision(state: Snapshot) -> AnyCommand:
+            known = expectation(state, "acl_tokens", accessor_id)
+            if accessor_id in state.acl_tokens:
+                return UpdateACLToken(token=_changed(state, token), based_on=(known,))
+            if problems := _upload_problems(state, token, secret, seen_index):
+                raise Invalid(_not_found(accessor_id, *problems))
+            revoked = (expectation(state, "acl_revocations", key) for key in (accessor_id, FLOOR))
+            return CreateACLToken(token=self._new(state, token, secret), based_on=(known, *revoked))
+
+        try:
+            committed = await self._replica.decide(decision)
+        except Conflict as error:
+            raise Invalid(_not_found(accessor_id, str(error))) from error
+        is_new = committed.state.acl_tokens[accessor_id].create_index == committed.index
+        return made_token(committed, accessor_id, secret if is_new else "")
+
+    def _new(self, state: Snapshot, token: ACLToken, secret: str) -> ACLToken:
+        """A token as it is stored at first; raises Invalid."""
+        limits = self._config.acl
+        now = self._replica.env.now()
+        lasts = UnixNano(now + token.expiration_ttl) if token.expiration_ttl > 0 else UnixNano(0)
+        made = replace(
+            token,
+            secret_hash=hash_of_secret(secret),
+            create_time=now,
+            expiration_time=token.expiration_time or lasts,
+            roles=_linked(state, token.roles),
+        )
+        check_token(made)
+        least, most = seconds(limits.token_min_expiration_ttl_s), seconds(limits.token_max_expiration_ttl_s)
+        check_token_times(made, min_ttl=least, max_ttl=most)
+        return made
 
     async def delete(self, accessor_id: str) -> int:
         """Revoke a token; returns the index at which it became invalid. Raises NotFound."""
@@ -161,6 +191,32 @@ class AclTokens:
                 last = (await self._replica.propose(command)).index
             await self._replica.turns.next()
         return last
+
+
+def _changed(state: Snapshot, token: ACLToken) -> ACLToken:
+    """A token with other rights; raises Invalid."""
+    changed = replace(token, roles=_linked(state, token.roles))
+    check_token(changed)
+    return changed
+
+
+def _upload_problems(state: Snapshot, token: ACLToken, secret: str, seen_index: int) -> list[str]:
+    """Why a token cannot be created with these ids."""
+    problems = []
+    if not (SECRET.fullmatch(token.accessor_id) and SECRET.fullmatch(secret)):
+        problems.append("AccessorID and SecretID must be UUIDs")
+    if token.type != CLIENT:
+        problems.append("a token created with given ids must have Type client")
+    if revoked_at := last_revocation(state, token.accessor_id, after=seen_index):
+        problems.append(
+            f"it was revoked at index {revoked_at}, later than what this request has seen of it (index {seen_index});"
+            " to create it again, repeat the request without ModifyIndex"
+        )
+    return problems
+
+
+def _not_found(accessor_id: str, *problems: str) -> str:
+    return f"cannot find token {accessor_id}, nor create it: {'; '.join(problems)}"
 
 
 def _linked(state: Snapshot, links: tuple[ACLTokenRoleLink, ...]) -> tuple[ACLTokenRoleLink, ...]:

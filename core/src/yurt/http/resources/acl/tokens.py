@@ -26,12 +26,12 @@ from yurt.http.resources.acl.wire import (
     time_of,
     token_wire,
 )
-from yurt.sdk.errors import DENIED, Conflict, Invalid, NotFound
+from yurt.sdk.errors import DENIED, NotFound
 from yurt.sdk.value import Duration, Value, spelled
 from yurt.server.resources.acl_tokens import MadeToken
 from yurt.server.views import View
 from yurt.server.views.acl import RoleRows, TokenRows, is_management
-from yurt.structs.acl import CLIENT, SECRET, ACLToken, ACLTokenRoleLink
+from yurt.structs.acl import ACLToken, ACLTokenRoleLink
 
 MISSING = "ACL token not found"
 
@@ -54,6 +54,8 @@ class TokenBody(Value, rename=spelled(is_global="Global")):
     is_global: bool = False
     expiration_time: str | None = None
     expiration_ttl: Duration = Duration(0)
+    modify_index: int = 0
+    """The index of the token as the caller has read it; 0 where it was not read."""
 
     def token(self) -> ACLToken:
         """The token, without what the server decides."""
@@ -135,49 +137,39 @@ async def read_token(call: Call) -> web.Response:
 async def create_token(call: Call) -> web.Response:
     """PUT /v1/acl/token: a new token, if the body has no accessor id; otherwise as `update_token`."""
     call.need_acl()
+    arrived_at = call.read_state().index
     body = await call.body(TokenBody)
     if body.accessor_id:
-        return await _write(call, body)
+        return await _write(call, body, arrived_at)
     token = body.token()
     if token.is_global:
         need_authority(call)
-    return _made(call, await refused(call.operations.acl_tokens.create(token, "")))
-
-
-async def _write(call: Call, body: TokenBody) -> web.Response:
-    """Change the token of an accessor id; with an unknown one and a secret, create it under both."""
-    token = body.token()
-    if token.is_global:
-        need_authority(call)
-    if body.secret_id and token.accessor_id not in call.view().of(TokenRows):
-        return _made(call, await _upload(call, token, body.secret_id))
-    return _made(call, await refused(call.operations.acl_tokens.update(token)))
-
-
-async def _upload(call: Call, token: ACLToken, secret: str) -> MadeToken:
-    """A new token with given ids; raises Refused."""
-    problems = []
-    if not (SECRET.fullmatch(token.accessor_id) and SECRET.fullmatch(secret)):
-        problems.append("AccessorID and SecretID must be UUIDs")
-    if token.type != CLIENT:
-        problems.append("a token created with given ids must have Type client")
-    if not problems:
-        try:
-            return await call.operations.acl_tokens.create(token, secret)
-        except Conflict as error:
-            problems.append(str(error))
-        except Invalid as error:
-            raise Refused(400, str(error), reason=error.reason) from error
-    raise Refused(400, f"cannot find token {token.accessor_id}, nor create it: {'; '.join(problems)}")
+    return _made(call, await refused(call.operations.acl_tokens.create(token)))
 
 
 async def update_token(call: Call) -> web.Response:
     """PUT /v1/acl/token/:accessor: a changed token, or a new one with given ids."""
     call.need_acl()
+    arrived_at = call.read_state().index
     body = await call.body(TokenBody)
     if body.accessor_id.lower() != call.part("id").lower():
         raise Refused(400, "ACL token accessor does not match request path")
-    return await _write(call, body)
+    return await _write(call, body, arrived_at)
+
+
+async def _write(call: Call, body: TokenBody, arrived_at: int) -> web.Response:
+    """Change the token of an accessor id; with an unknown one and a secret, create it under both.
+
+    `arrived_at`: the index of the state before the body was read, which can take long. A token that was revoked later
+    was revoked while its caller was changing it.
+    """
+    token = body.token()
+    if token.is_global:
+        need_authority(call)
+    if not body.secret_id:
+        return _made(call, await refused(call.operations.acl_tokens.update(token)))
+    seen_index = min(arrived_at, body.modify_index or arrived_at)
+    return _made(call, await refused(call.operations.acl_tokens.put(token, body.secret_id, seen_index=seen_index)))
 
 
 async def delete_token(call: Call) -> web.Response:
