@@ -70,6 +70,16 @@ class Transport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = b""
+        self._is_reading = True
+
+    def pause_reading(self) -> None:
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        self._is_reading = True
+
+    def is_reading(self) -> bool:
+        return self._is_reading
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data

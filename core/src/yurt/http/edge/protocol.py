@@ -6,7 +6,8 @@ which this end does not read. Otherwise it is answered with 408, or closed where
 on which nothing came yet counts as one that has begun.
 
 A repeated read is answered as soon as its head is there, past aiohttp (`yurt.http.plain_reads.fast_path`): only on an
-idle connection, and only where the parser holds no part of a request. That is known as long as each request ended where
+idle connection, and only where the parser holds no part of a request. Where its answer waits for something, what comes
+behind it is held until then. That is known as long as each request ended where
 its bytes did. A head in parts, or a request behind another, switches it off for that connection, until a request
 without a body ends where its bytes do: the parser has read it, so neither a part of it nor anything behind it is left.
 
@@ -54,11 +55,18 @@ class HalfSent(web.RequestPayloadError):
     """The rest of a request's body did not arrive in time."""
 
 
+HELD_MAX: Final = 64 * 1024
+"""Bytes held behind a read whose answer waits, until the connection is not read any more."""
+
+
 class Answerer(Protocol):
     """Answers repeated requests of a connection."""
 
-    def answer(self, connection: ApiProtocol, data: bytes) -> bytes:
-        """The answer to a whole head; b"" where it has to take the usual way."""
+    def answer(self, connection: ApiProtocol, data: bytes) -> bytes | None:
+        """The answer to a whole head; b"" where it has to take the usual way.
+
+        None where the answer waits for something: the connection goes on with `ApiProtocol.go_on`.
+        """
         ...
 
     def fits(self, block: bytes) -> bool:
@@ -72,7 +80,7 @@ NO_HEAD: Final = (b"", None)
 class Repeats:
     """What the next request of a connection may skip, and where its last one ended."""
 
-    __slots__ = ("cached_head", "head", "missing")
+    __slots__ = ("cached_head", "head", "held", "missing")
 
     def __init__(self) -> None:
         self.cached_head: Answerer | None = None
@@ -81,6 +89,8 @@ class Repeats:
         """The request at work, if it came as one whole head and is nothing else, and its raw headers: its identity."""
         self.missing = 0
         """Bytes of the last request that have not come yet; below 0 where that is not known."""
+        self.held: bytes | None = None
+        """What came behind a read whose answer waits; None where none waits."""
 
 
 class ConnectionTracker(Protocol):
@@ -133,7 +143,8 @@ class ApiProtocol(web.RequestHandler):
     @property
     def is_at_work(self) -> bool:
         """Whether a complete request is being answered, or about to be."""
-        return (self._is_at_work or bool(self._messages)) and not self.is_body_awaited
+        is_busy = self._is_at_work or bool(self._messages) or self.repeats.held is not None
+        return is_busy and not self.is_body_awaited
 
     @property
     def is_head_awaited(self) -> bool:
@@ -176,13 +187,42 @@ class ApiProtocol(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Bytes arrived."""
-        if (
-            self.repeats.cached_head is not None
-            and self._is_idle()
-            and (answer := self.repeats.cached_head.answer(self, data))
-        ):
+        repeats = self.repeats
+        if repeats.held is not None:
+            self._hold(repeats.held + data)
+        elif repeats.cached_head is None or not self._is_idle():
+            self._parse(data)
+        elif (answer := repeats.cached_head.answer(self, data)) is None:
+            repeats.held = b""
+            self._keep_alive()
+        elif answer:
             self._send(answer)
+        else:
+            self._parse(data)
+
+    def go_on(self, data: bytes, answer: bytes) -> None:
+        """End the wait of a read that came as `data`: with its answer, or b"" for the usual way."""
+        held, self.repeats.held = self.repeats.held, None
+        if self.transport is None:
             return
+        if answer and self._is_idle():
+            self._send(answer)
+        else:
+            self._parse(data)
+        if held:
+            if len(held) > HELD_MAX:
+                self.transport.resume_reading()
+            self.data_received(held)
+
+    def _hold(self, held: bytes) -> None:
+        """Keep what came behind a read whose answer waits."""
+        self.repeats.held = held
+        # At the transport: aiohttp's own pause is for a body that its parser reads.
+        if len(held) > HELD_MAX and self.transport is not None:
+            self.transport.pause_reading()
+
+    def _parse(self, data: bytes) -> None:
+        """Let aiohttp read what came."""
         if self._is_at_work and data:  # aiohttp passes none to go on with a body that it held back
             self._has_more = self._has_more or not self.is_body_awaited
         begins = bool(data) and not self._is_at_work and self._timer is None and not self.is_body_awaited
@@ -217,8 +257,12 @@ class ApiProtocol(web.RequestHandler):
         self._begin_head()
         self._request_count += 1
         self._manager.requests_count += 1
-        self._next_keepalive_close_time = self._now() + self.keepalive_timeout
+        self._keep_alive()
         self.transport.write(answer)
+
+    def _keep_alive(self) -> None:
+        """Count the time in which an idle connection is closed from now on."""
+        self._next_keepalive_close_time = self._now() + self.keepalive_timeout
 
     def _count_missing(self, data: bytes, waiting: int) -> None:
         """Follow where requests end; `waiting` requests were read before these bytes and have not begun."""

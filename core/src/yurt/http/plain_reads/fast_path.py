@@ -20,8 +20,8 @@ Where that fails, the same bytes take the usual way, so errors, refusals, blocki
 lists have one implementation. A refusal says nothing about the target, which stays known. One whose answer waits or is
 no short 200 any more is forgotten, and one that fails in any other way, which would be a defect, is not tried again.
 Requests that are recorded in the audit log or logged take the usual way, too, as do those of tasks' sockets, those with
-a body, heads in several parts and those with others behind them. With other servers a consistent read waits for their
-confirmation that this one leads, so there only reads that may be stale are answered here.
+a body, heads in several parts and those with others behind them. With other servers a consistent read waits until this
+one is confirmed to lead, together with all others that came meanwhile (`confirmed_reads`).
 
 Both memories are bounded: one head for each connection, and `TARGETS_MAX` targets in two halves. A caller who asks for
 ever new targets can push out those of others, who pay for one request the whole way and are back. Only answers of 200
@@ -51,6 +51,7 @@ from yurt.http.call import Context
 from yurt.http.dispatcher import AT_ONCE, IS_AUDITED, Read, answered, note
 from yurt.http.edge.protocol import ApiProtocol
 from yurt.http.pieces import CachedResponse
+from yurt.http.plain_reads.confirmed_reads import ConfirmedReads
 from yurt.http.plain_reads.response_headers import COMPRESS_MIN, accepts_gzip, complete_headers, count_response
 from yurt.http.routes import AnsweredBy
 from yurt.sdk.errors import YurtError
@@ -122,8 +123,8 @@ class CachedHead:
         """
         return compare_digest(self._block, block)
 
-    def answer(self, connection: ApiProtocol, data: bytes) -> bytes:
-        """The answer to a whole head; b"" where it has to take the usual way."""
+    def answer(self, connection: ApiProtocol, data: bytes) -> bytes | None:
+        """The answer to a whole head; b"" where it has to take the usual way, None where it waits for other servers."""
         line, _, block = data.partition(b"\r\n")
         if not self.fits(block):
             return b""
@@ -131,12 +132,41 @@ class CachedHead:
         target = self._fast_path.find(key)
         if target is None:
             return b""
+        if target.needs_leader and self._fast_path.is_confirmed_by_others:
+            self._fast_path.confirmed.add(_WaitingRead(connection, self, data))
+            return None
+        return self._respond(connection, key, target)
+
+    def answer_confirmed(self, connection: ApiProtocol, data: bytes) -> bytes:
+        """As `answer`, once this server has been confirmed to lead; its target may be forgotten by now."""
+        key = data.partition(b"\r\n")[0], self._accepts_gzip
+        target = self._fast_path.find(key)
+        return b"" if target is None else self._respond(connection, key, target, is_confirmed=True)
+
+    def _respond(self, connection: ApiProtocol, key: Key, target: Target, *, is_confirmed: bool = False) -> bytes:
         message = RawRequestMessage(
             "GET", target.path, HttpVersion11, self._headers, self._raw_headers, False, None, False, False, target.url
         )
         request = web.Request(message, EMPTY_PAYLOAD, connection, _NO_WRITER, _NO_TASK, connection.loop)
         request._match_info = target.match  # as `Application._handle` does
-        return self._fast_path.answer(key, target, request)
+        return self._fast_path.answer(key, target, request, is_confirmed=is_confirmed)
+
+
+class _WaitingRead:
+    """A consistent read until this server is confirmed to lead."""
+
+    __slots__ = ("_connection", "_data", "_head")
+
+    def __init__(self, connection: ApiProtocol, head: CachedHead, data: bytes) -> None:
+        self._connection = connection
+        self._head = head
+        self._data = data
+
+    def go_on(self, *, is_confirmed: bool) -> None:
+        """Answer it on its connection, or let it take the usual way."""
+        connection, data = self._connection, self._data
+        is_open = is_confirmed and connection.transport is not None
+        connection.go_on(data, self._head.answer_confirmed(connection, data) if is_open else b"")
 
 
 class FastPath:
@@ -146,9 +176,15 @@ class FastPath:
         self._app = app
         self._context = context
         self._leader = server.leader
+        self.confirmed = ConfirmedReads(server.leader)
         self._targets: dict[Key, Target | None] = {}
         """Those that were asked for since the others were put aside; None for one that is not learnt."""
         self._older: dict[Key, Target | None] = {}
+
+    @property
+    def is_confirmed_by_others(self) -> bool:
+        """Whether consistent reads are answered here once other servers have confirmed that this one leads."""
+        return self._leader.is_local and self._leader.is_confirmed_by_others
 
     def learn(self, connection: ApiProtocol, request: web.Request, response: web.StreamResponse) -> None:
         """Keep what a request has led to, if it was a plain read."""
@@ -175,13 +211,16 @@ class FastPath:
             self._keep(key, target)
         return target
 
-    def answer(self, key: Key, target: Target, request: web.Request) -> bytes:
-        """The whole answer in bytes; b"" where the request has to take the usual way."""
+    def answer(self, key: Key, target: Target, request: web.Request, *, is_confirmed: bool) -> bytes:
+        """The whole answer in bytes; b"" where the request has to take the usual way.
+
+        `is_confirmed`: this server was confirmed to lead since the request came.
+        """
         context = self._context
         now = context.env.monotonic
         began = now()
         try:
-            response = _result(self._respond(target, request))
+            response = _result(self._respond(target, request, is_confirmed=is_confirmed))
             answer = self._written(request, response, accepts_gzip=key[1])
         except YurtError:
             return b""  # the usual way refuses it; another caller or a later time may get an answer
@@ -201,8 +240,8 @@ class FastPath:
     def __len__(self) -> int:
         return len(self._targets) + len(self._older)
 
-    async def _respond(self, target: Target, request: web.Request) -> web.StreamResponse:
-        if target.needs_leader:
+    async def _respond(self, target: Target, request: web.Request, *, is_confirmed: bool) -> web.StreamResponse:
+        if target.needs_leader and not is_confirmed:
             leader = self._leader
             if not leader.is_local or leader.is_confirmed_by_others:
                 raise NoPlainAnswer
