@@ -199,6 +199,21 @@ async def test_a_head_that_comes_while_another_is_answered_is_not_taken_for_it(h
             assert (b"JobSummary" in await each.ask(head(target))) is is_jobs, target
 
 
+async def test_a_client_that_asks_again_at_once_is_answered_past_aiohttp(http: Served) -> None:
+    connection, transport = http.connection()
+    connection.data_received(head(JOB))
+    while b'"ID":"web"' not in transport.written:  # noqa: ASYNC110 - the very turn in which it is written
+        await asyncio.sleep(0)
+    usual, transport.written = http.usual, b""  # aiohttp has yet to see that its handler is done
+    connection.data_received(head(JOB))
+    assert transport.written.startswith(b"HTTP/1.1 200 OK") and http.usual == usual
+    for target in ("/v1/nodes", JOB):
+        connection.data_received(head(target))
+    await eventually(lambda: http.usual == usual + 2)
+    await eventually(lambda: transport.written.count(b"HTTP/1.1 200 OK") == 3)
+    assert transport.written.rfind(b"SchedulingEligibility") < transport.written.rfind(b"TaskGroups"), "in order"
+
+
 async def test_a_head_behind_one_that_is_not_answered_yet_is_not_learnt_as_it(http: Served) -> None:
     connection, transport = http.connection()
     connection.data_received(head("/v1/jobs"))

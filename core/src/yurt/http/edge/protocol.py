@@ -80,7 +80,7 @@ NO_HEAD: Final = (b"", None)
 class Repeats:
     """What the next request of a connection may skip, and where its last one ended."""
 
-    __slots__ = ("cached_head", "head", "held", "missing")
+    __slots__ = ("answered", "cached_head", "head", "held", "missing")
 
     def __init__(self) -> None:
         self.cached_head: Answerer | None = None
@@ -89,6 +89,8 @@ class Repeats:
         """The request at work, if it came as one whole head and is nothing else, and its raw headers: its identity."""
         self.missing = 0
         """Bytes of the last request that have not come yet; below 0 where that is not known."""
+        self.answered = 0
+        """Requests whose whole answers were written, and behind which the connection stays open."""
         self.held: bytes | None = None
         """What came behind a read whose answer waits; None where none waits."""
 
@@ -246,16 +248,30 @@ class ApiProtocol(web.RequestHandler):
             self._body.set_exception(web.RequestPayloadError("the body is not valid HTTP"))
 
     def _is_idle(self) -> bool:
-        """Whether every request is answered, no byte of a next one has come, and the client reads what is sent."""
-        waiter = self._waiter  # present while aiohttp's handler waits for a request, and done once it ends
-        is_waiting = waiter is not None and not waiter.done()
-        return is_waiting and self.repeats.missing == 0 and self._timer is None and not self.writing_paused
+        """Whether every request is answered, no byte of a next one has come, and the client reads what is sent.
+
+        aiohttp's handler then waits for a request, or is about to: it has written an answer and has yet to be called
+        by the loop, which a client that asks again at once may precede.
+        """
+        waiter = self._waiter  # done once the handler was given a request, or ends
+        is_answered = self._request_count == self.repeats.answered if waiter is None else not waiter.done()
+        return is_answered and self.repeats.missing == 0 and self._timer is None and not self.writing_paused
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Write an answer to its end; aiohttp calls it for each request that it has read."""
+        written, is_lost = await super().finish_response(request, resp, start_time)
+        if not is_lost and written.keep_alive:
+            self.repeats.answered += 1
+        return written, is_lost
 
     def _send(self, answer: bytes) -> None:
         """Answer a whole request that aiohttp has not seen, on an idle connection."""
         assert self.transport is not None and self._manager is not None
         self._begin_head()
         self._request_count += 1
+        self.repeats.answered += 1
         self._manager.requests_count += 1
         self._keep_alive()
         self.transport.write(answer)
