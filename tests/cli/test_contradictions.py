@@ -44,37 +44,17 @@ def test_a_declared_pair_exists_and_is_refused(
     assert "contradict each other; leave out one of the two" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("each", COMMANDS, ids=lambda each: each.name)
-def test_an_argument_and_a_flag_for_the_same_thing_exclude_each_other(each: CliCommand) -> None:
-    flags = {flag.name for flag in each.flags}
-    same = {
-        (name, argument)
-        for argument in each.argument_names()[: each.arguments[1] if each.arguments[1] >= 0 else None]
-        for name in flags
-        if name in argument.strip("<>").replace("|", " ").replace("_", " ").split()
-        if each.name not in OTHER_MEANING and kind_of(each, name) != BOOL
-    }
-    assert same <= set(each.exclusive)
-
-
-OTHER_MEANING = {"job tag apply", "job tag unset"}
-"""Their `<tag>` is the value of -name."""
-
-
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("alloc restart a1 web -task other", '-task=other and the argument "web" contradict each other'),
-        ("alloc signal a1 web -task other", '-task=other and the argument "web" contradict each other'),
-        ("alloc logs a1 web -task other", '-task=other and the argument "web" contradict each other'),
         ("alloc logs a1 -n 3 -c 4", "-n=3 and -c=4 contradict each other"),
-        ("volume snapshot list one -plugin two", '-plugin=two and the argument "one" contradict each other'),
         ("node drain n1 -disable -force", "-disable and -force contradict each other"),
         ("node drain n1 -disable -deadline 1h", "-disable and -deadline=1h contradict each other"),
         ("job history web -diff-version 1 -diff-tag a", "-diff-version=1 and -diff-tag=a contradict each other"),
         ("monitor -node-id n -server-id s", "-node-id=n and -server-id=s contradict each other"),
         ("eval delete e1 -filter x", "one of the two"),
-        ("node status n1 -self", "leave out -self or the argument"),
+        ("node drain n1 -self -enable", "leave out -self or the argument"),
+        ("node eligibility n1 -self -enable", "leave out -self or the argument"),
     ],
 )
 def test_what_is_contradicted_is_named(
@@ -106,6 +86,7 @@ NODE = "bbbbbbbb-1111-4222-8333-444444444444"
         "alloc fs a1 /f -n -1 -c 4",
         "alloc logs a1 -n=3 -c=-1",
         "alloc pause a1 -status -state run",
+        "node topo bb -self",
         "job init -list-templates -short",
         "job init -list-templates a.nomad",
         "job init -list-templates -template t",
@@ -179,9 +160,44 @@ def test_a_group_has_no_effect_on_an_allocation(run: Any, api: Any) -> None:
     assert run("alloc", "pause", "-status", "-group", "db", ALLOC)[:2] == (0, "run\n")
 
 
-def _one_alloc(api: Any) -> None:
-    task = {"Name": "main"}
-    job = {"ID": "web", "TaskGroups": [{"Name": "web", "Tasks": [task]}]}
+@pytest.mark.parametrize(
+    ("words", "path", "field"),
+    [
+        (("restart", "-task", "side"), "restart", "TaskName"),
+        (("signal", "-s", "SIGHUP", "-task", "side"), "signal", "Task"),
+        (("pause", "-task", "side"), "pause", "Task"),
+    ],
+)
+def test_a_tasks_flag_wins_over_the_argument(run: Any, api: Any, words: tuple[str, ...], path: str, field: str) -> None:
+    _one_alloc(api, "main", "side")
+    api.answers[f"/v1/client/allocation/{ALLOC}/{path}"] = {}
+    assert run("alloc", *words, ALLOC, "main")[0] == 0
+    assert api.asked[-1][3][field] == "side"
+
+
+def test_the_flag_for_a_task_wins_over_the_argument_for_its_logs(run: Any, api: Any) -> None:
+    _one_alloc(api, "main", "side")
+    run("alloc", "logs", "-task", "side", ALLOC, "main")
+    assert [path for _, path, *_ in api.asked if "task=side" in path] == [api.asked[-1][1]]
+
+
+def test_the_flag_for_a_plugin_wins_over_the_argument(run: Any, api: Any) -> None:
+    api.answers["/v1/volumes/snapshot"] = {}
+    assert run("volume", "snapshot", "list", "-plugin", "two", "one")[0] == 0
+    assert "plugin_id=two" in api.asked[-1][1]
+
+
+def test_the_agents_own_node_wins_over_an_argument(run: Any, api: Any) -> None:
+    _one_node(api)
+    api.answers["/v1/agent/self"] = {"stats": {"client": {"node_id": NODE}}}
+    code, shown, _ = run("node", "status", "-self", "ffff")
+    assert (code, "one" in shown) == (0, True)
+    assert not any("ffff" in path for _, path, *_ in api.asked)
+
+
+def _one_alloc(api: Any, *names: str) -> None:
+    tasks = [{"Name": name} for name in names or ("main",)]
+    job = {"ID": "web", "TaskGroups": [{"Name": "web", "Tasks": tasks}]}
     api.answers["/v1/allocations"] = [{"ID": ALLOC, "Namespace": "default"}]
     api.answers[f"/v1/allocation/{ALLOC}"] = {
         "ID": ALLOC, "TaskGroup": "web", "Namespace": "default", "Job": job, "TaskStates": {"main": {}}

@@ -44,6 +44,11 @@ def newest_running(call: Invocation, job_id: str, namespace: str, group: str) ->
     return whole
 
 
+def named_task(call: Invocation) -> str:
+    """The task that -task names, or else the second argument; "" for none. The flag wins, as in Nomad."""
+    return call.flags.text("task") or (call.args[1] if len(call.args) > 1 else "")
+
+
 def chosen_task(alloc: Json, name: str) -> str:
     """The task with that name; without a name the only one."""
     tasks = task_names(alloc)
@@ -69,13 +74,17 @@ def task_names(alloc: Json) -> list[str]:
     return named or sorted(alloc.get("TaskStates") or {})
 
 
-def chosen_node(call: Invocation) -> Json:
-    """The node with that id, or with -self the node of the queried agent."""
+def chosen_node(call: Invocation, *, self_wins: bool = False) -> Json:
+    """The node with that id, or with -self the node of the queried agent.
+
+    `self_wins`: -self wins over an argument, as in Nomad where a node is only shown. A change of a node is refused with
+    both, as in Nomad.
+    """
     if not call.flags.is_on("self"):
         if not call.args:
             raise UsageError("This command takes one argument: <node>, or -self")
         return find_node(call, call.args[0])
-    if call.args:
+    if call.args and not self_wins:
         raise UsageError(f"-self means the agent's own node; leave out -self or the argument {call.args[0]}")
     about: Json = call.api.get("/v1/agent/self") or {}
     node_id = ((about.get("stats") or {}).get("client") or {}).get("node_id")

@@ -14,9 +14,9 @@ from yurt.cli.terminal.text import local_time, parse_duration
 
 def restart_tasks(call: Invocation) -> int:
     """Restart one task, the running ones, or all; prints nothing on success."""
-    from yurt.cli.api.choose import chosen_task
+    from yurt.cli.api.choose import chosen_task, named_task
 
-    task_name = call.flags.text("task") or (call.args[1] if len(call.args) > 1 else "")
+    task_name = named_task(call)
     is_all = call.flags.is_on("all-tasks")
     if task_name and is_all:
         raise UsageError("The -all-tasks option is not allowed when restarting a specific task")
@@ -28,12 +28,12 @@ def restart_tasks(call: Invocation) -> int:
 
 def signal_tasks(call: Invocation) -> int:
     """Send a signal to one task or to all; prints nothing on success."""
-    from yurt.cli.api.choose import chosen_task
+    from yurt.cli.api.choose import chosen_task, named_task
 
     name = call.flags.text("s")
     if not name.isdigit() and f"SIG{name.upper().removeprefix('SIG')}" not in signal.Signals.__members__:
         raise UsageError(f'"{name}" is not a signal; use a name such as SIGHUP or SIGUSR1')
-    task_name = call.flags.text("task") or (call.args[1] if len(call.args) > 1 else "")
+    task_name = named_task(call)
     alloc = find_alloc(call, call.args[0])
     task = chosen_task(alloc, task_name) if task_name else ""
     call.api.put(api_path("client", "allocation", alloc["ID"], "signal"), {"Task": task, "Signal": name})
@@ -87,21 +87,27 @@ COMMANDS = (
         "alloc restart",
         "Restart the running tasks of an allocation, or one of them",
         restart_tasks,
-        (switch("all-tasks", "Also tasks that have ended."), text("task", "Only this task."), VERBOSE),
+        (
+            switch("all-tasks", "Also tasks that have ended."),
+            text("task", "Only this task; wins over the argument."),
+            VERBOSE,
+        ),
         (1, 2),
         "<allocation> [<task>]",
         "one or two arguments: <allocation> [<task>]",
-        exclusive=(("task", "<task>"),),
     ),
     CliCommand(
         "alloc signal",
         "Send a signal to the tasks of an allocation, or to one of them",
         signal_tasks,
-        (text("s", "The signal by name.", default="SIGKILL"), text("task", "Only this task."), VERBOSE),
+        (
+            text("s", "The signal by name.", default="SIGKILL"),
+            text("task", "Only this task; wins over the argument."),
+            VERBOSE,
+        ),
         (1, 2),
         "<allocation> [<task>]",
         "one or two arguments: <allocation> [<task>]",
-        exclusive=(("task", "<task>"),),
     ),
     CliCommand(
         "alloc stop",

@@ -59,7 +59,7 @@ def _print_file(call: Invocation, alloc: Json, path: str) -> None:
 
 def show_logs(call: Invocation) -> int:
     """Print the log of a task, its end, or new output."""
-    from yurt.cli.api.choose import chosen_alloc, chosen_task
+    from yurt.cli.api.choose import chosen_alloc, chosen_task, named_task
     from yurt.cli.api.frames import LogSource
     from yurt.cli.commands.alloc.following import StartPosition, print_source
 
@@ -67,7 +67,7 @@ def show_logs(call: Invocation) -> int:
     if flags.is_on("stdout") and flags.is_on("stderr"):
         raise UsageError("-stdout and -stderr cannot be used together")
     alloc = chosen_alloc(call, call.args[0])
-    task = chosen_task(alloc, flags.text("task") or (call.args[1] if len(call.args) > 1 else ""))
+    task = chosen_task(alloc, named_task(call))
     lines, characters = flags.number("n"), flags.number("c")
     if flags.is_on("tail") and lines < 0 and characters < 0:
         lines = TAIL_LINES
@@ -125,6 +125,6 @@ COMMANDS = (
         (1, 2),
         "<allocation> [<task>]",
         "one or two arguments: <allocation> [<task>]",
-        exclusive=(("task", "<task>"), ("n", "c")),
+        exclusive=(("n", "c"),),
     ),
 )

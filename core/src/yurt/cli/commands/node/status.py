@@ -21,7 +21,7 @@ def show_nodes_or_one(call: Invocation) -> int:
     is_json = wants_data(call)
     if not call.args and not call.flags.is_on("self"):
         return _list(call, is_json=is_json)
-    node = chosen_node(call)
+    node = chosen_node(call, self_wins=True)
     if is_json:
         return show_data(call, node)
     _show(call, node)
@@ -262,7 +262,7 @@ COMMANDS = (
             switch("os", "List the operating systems too."),
             switch("quiet", "List ids alone."),
             switch("allocs", "List the number of running allocations too."),
-            switch("self", "The node of the agent that is asked."),
+            switch("self", "The node of the agent that is asked; wins over the argument."),
             switch("stats", "Print what the host uses in detail."),
             text("filter", "Only nodes that the expression matches."),
             *PAGE_FLAGS,

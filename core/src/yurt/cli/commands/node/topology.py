@@ -24,7 +24,7 @@ def show_topology(call: Invocation) -> int:
     from yurt.cli.views.devices import holders
 
     is_json = wants_data(call)
-    node = chosen_node(call)
+    node = chosen_node(call, self_wins=True)
     allocs: list[Json] = call.api.get(api_path("node", node["ID"], "allocations")) or []
     devices = topology(node, holders(allocs))
     if is_json:

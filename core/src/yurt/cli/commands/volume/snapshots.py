@@ -95,7 +95,7 @@ COMMANDS = (
         "List the snapshots that a CSI plugin knows",
         list_snapshots,
         (
-            text("plugin", "The plugin to ask."),
+            text("plugin", "The plugin to ask; wins over the argument."),
             SECRET,
             number("per-page", "How many at a time.", default=PAGE_ROWS),
             text("page-token", "Where to go on."),
@@ -104,6 +104,5 @@ COMMANDS = (
         (0, 1),
         "[<plugin id>]",
         "at most one argument: <plugin id>",
-        exclusive=(("plugin", "<plugin id>"),),
     ),
 )
