@@ -11,10 +11,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
+from yurt.runtime import diagnostics
 from yurt.runtime.diagnostics import REDACTED, REFUSED, agent_diagnostics
 from yurt.testing.http_api import NODE_ID, Api, add_ready_node, serving
 
 SECRET = "s3cr3t-of-the-agent"
+MANY = 1_700_000
+"""Objects; the collector lists so many in about 50 ms, in which no thread gets a turn."""
 
 
 @pytest.fixture
@@ -66,6 +69,42 @@ async def test_the_objects_of_each_type_are_counted_with_their_bytes(debug_api: 
     size, count, kind = next(line for line in answer.text.splitlines() if line.endswith(".Counted")).split()
     assert (int(count), int(size) >= 16 * len(kept), kind) == (len(kept), True, f"{__name__}.Counted")
     assert answer.text.startswith("objects: total ")
+
+
+async def test_the_loop_goes_on_while_many_objects_are_counted(debug_api: Api) -> None:
+    kept: list[object] = [[] for _ in range(MANY)]
+    turns, is_over = 0, False
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while not is_over:
+            await asyncio.sleep(0.01)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    answer = await debug_api.get("/v1/agent/pprof/heap")
+    is_over = True
+    await counting
+
+    lists = next(line for line in answer.text.splitlines() if line.endswith(" builtins.list"))
+    assert int(lists.split()[1]) >= len(kept)
+    assert int(lists.split()[0]) >= len(kept) * [].__sizeof__()
+    assert turns >= 5, "they are counted in a thread of their own"
+
+
+@pytest.mark.parametrize("name", ["profile", "trace"])
+async def test_samples_are_waited_for_outside_the_event_loop(
+    debug_api: Api, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set[int]()
+
+    def sleep(seconds: float) -> None:
+        threads.add(threading.get_ident())
+        threading.Event().wait(seconds)
+
+    monkeypatch.setattr(diagnostics.time, "sleep", sleep)
+    assert (await debug_api.get(f"/v1/agent/pprof/{name}?seconds=0")).status == 200
+    assert threads and threading.get_ident() not in threads
 
 
 async def _waiting() -> None:

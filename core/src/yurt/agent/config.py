@@ -70,7 +70,7 @@ class AgentConfig(Value):
     has_acl: bool = False
     """Access control is on."""
     allows_rpc_without_tls: bool = False
-    """With access control the server port may be open to other hosts without TLS (checked while the file is read)."""
+    """With access control the server port may be open to other hosts without TLS."""
     hides_rpc: bool = False
     """A single server listens for agents on loopback only, because it has access control and no TLS."""
     is_server: bool = False
@@ -138,7 +138,9 @@ def make_config(
     addresses = raw.get("addresses", {})
     http = tuple((addresses.get("http") or bind).split())
     cluster = cluster_settings(raw, is_dev=is_dev)
-    hides_rpc = not is_dev and _hides_rpc(raw, cluster)
+    has_acl, allows_rpc_without_tls = bool(acl.get("enabled")), bool(acl.get("allow_rpc_without_tls"))
+    is_open = _lets_any_host_act(raw, has_acl=has_acl, is_allowed=allows_rpc_without_tls)
+    hides_rpc = not is_dev and is_open and _stands_alone(raw, cluster)
     rpc, serf = (LOOPBACK if hides_rpc else addresses.get(kind) or bind for kind in ("rpc", "serf"))
     config = AgentConfig(
         name=raw.get("name") or socket.gethostname(),
@@ -147,8 +149,8 @@ def make_config(
         data_dir=_absolute(raw.get("data_dir", "")),
         is_dev=is_dev,
         makes_token=is_dev and makes_token,
-        has_acl=bool(acl.get("enabled")),
-        allows_rpc_without_tls=bool(acl.get("allow_rpc_without_tls")),
+        has_acl=has_acl,
+        allows_rpc_without_tls=allows_rpc_without_tls,
         hides_rpc=hides_rpc,
         is_server=bool(server.get("enabled")),
         is_client=bool(client.get("enabled")),
@@ -324,21 +326,24 @@ def _clash_problems(config: AgentConfig, ports: Mapping[str, int]) -> list[str]:
     return found
 
 
-def _lets_any_host_act(raw: Mapping[str, Any]) -> bool:
-    """Whether any host that reaches the server port of an agent with access control can act as a server or a node."""
-    acl, tls = raw.get("acl", {}), raw.get("tls", {})
+def _lets_any_host_act(raw: Mapping[str, Any], *, has_acl: bool, is_allowed: bool) -> bool:
+    """Whether any host that reaches the server port of an agent with access control can act as a server or a node.
+
+    `is_allowed`: its configuration allows that.
+    """
+    tls = raw.get("tls", {})
     has_tls = tls.get("rpc") and not tls.get("rpc_upgrade_mode")
-    return bool(acl.get("enabled")) and not has_tls and not acl.get("allow_rpc_without_tls")
+    return has_acl and not has_tls and not is_allowed
 
 
-def _hides_rpc(raw: Mapping[str, Any], cluster: ClusterSettings) -> bool:
-    """Whether a server listens for agents on loopback only.
+def _stands_alone(raw: Mapping[str, Any], cluster: ClusterSettings) -> bool:
+    """Whether a server may listen for agents on loopback only, where any host could act as one.
 
     Nomad starts a server with access control and no TLS on all addresses. A server that stands alone starts here as
     well, since nothing in its configuration asks for other hosts; one that names an address or other servers is refused
     (`_plain_text_problems`), since it could not do what its configuration says.
     """
-    if not raw.get("server", {}).get("enabled") or not _lets_any_host_act(raw):
+    if not raw.get("server", {}).get("enabled"):
         return False
     named = ({"rpc", "serf"} & {*raw.get("addresses", {}), *raw.get("advertise", {})}) or "bind_addr" in raw
     joins = cluster.start_join or cluster.retry_join or cluster.rejoins
@@ -360,7 +365,7 @@ def _has_far_servers(raw: Mapping[str, Any]) -> bool:
 def _plain_text_problems(config: AgentConfig) -> list[str]:
     """The problem of access control without TLS: any host may then speak to the server port as a server or a node."""
     tls = config.raw.get("tls", {})
-    if not _lets_any_host_act(config.raw):
+    if not _lets_any_host_act(config.raw, has_acl=config.has_acl, is_allowed=config.allows_rpc_without_tls):
         return []
     ports = (("RPC", config.rpc_address, config.rpc_port), ("Serf", config.serf_address, config.serf_port))
     open_ports = [f"{name} {bracketed(host)}:{port}" for name, host, port in ports if not is_loopback(host)]
