@@ -214,12 +214,18 @@ async def test_a_task_is_paused_and_resumed(api_with_node: Api, node: FileNode, 
 
 
 async def read_events(api: Api, query: str, count: int) -> list[dict[str, Any]]:
-    """The first events of a stream, ten seconds at most."""
+    """The first events of a stream."""
+    return [event for line in await read_lines(api, query, count) for event in line["Events"]]
+
+
+async def read_lines(api: Api, query: str, events: int) -> list[dict[str, Any]]:
+    """The first lines of a stream, up to so many events."""
     found: list[dict[str, Any]] = []
     async with asyncio.timeout(60), api.client.get(f"/v1/event/stream?{query}") as response:
         assert await response.content.readline() == b"{}\n"
-        while len(found) < count:
-            found += json.loads(await response.content.readline()).get("Events", [])
+        while sum(len(line["Events"]) for line in found) < events:
+            line = json.loads(await response.content.readline())
+            found += [line] if line else []
     return found
 
 
@@ -229,6 +235,18 @@ async def test_the_event_stream_begins_with_the_buffered_events(api: Api) -> Non
     assert (job["Topic"], job["Type"], job["Key"]) == ("Job", "JobRegistered", "web")
     assert (evaluation["Topic"], evaluation["Type"]) == ("Evaluation", "JobRegistered")
     assert job["Payload"]["Job"]["ID"] == "web"
+
+
+async def test_an_evaluation_that_blocks_and_the_blocked_one_have_lines_of_their_own(api: Api) -> None:
+    await api.register()
+    (blocked,) = await api.wait_until("/v1/evaluations?filter=Status==blocked", bool)
+    first, second, third = await read_lines(api, "topic=Evaluation:web", 3)
+
+    assert [len(line["Events"]) for line in (first, second, third)] == [1, 1, 1]
+    assert first["Index"] < second["Index"] < third["Index"]
+    assert second["Events"][0]["Key"] == blocked["ID"], "none is lost where its cause has ended"
+    ended = third["Events"][0]["Payload"]["Evaluation"]
+    assert (ended["ID"], ended["Status"]) == (first["Events"][0]["Key"], "complete")
 
 
 async def test_a_placement_is_told_without_its_job(api_with_node: Api) -> None:

@@ -8,7 +8,7 @@ time is over, or the leader changes; with an expired one nothing is stored.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from yurt.broker import Delivery
@@ -152,9 +152,12 @@ class LeaderWork:
         """Store the evaluation's end; raises Conflict when the worker no longer owns the delivery."""
         self._hold(delivery)
         try:
-            await self._writer.propose(UpsertEvaluations(evaluations=evaluations))
+            stored = await self._writer.propose_all(_one_by_one(evaluations))
         finally:
             self._let_go(delivery)
+        for each in stored:
+            if isinstance(each.result, Rejected):
+                raise error_of(each.result)
 
     async def carry_out(self, made: Sequence[Made]) -> list[PlanReply | Exception]:
         """Check and store the plans; Conflict for a delivery that the worker no longer owns."""
@@ -177,7 +180,7 @@ class LeaderWork:
         try:
             self._hold(delivery)
             if plan.is_empty:
-                return self._writer.enqueue((UpsertEvaluations(evaluations=outcome_evaluations(outcome)),))
+                return self._writer.enqueue(_one_by_one(outcome_evaluations(outcome)))
             return self._applier.hand_in(replace(plan, eval_token=delivery.token), outcome)
         except YurtError as error:
             return error
@@ -276,6 +279,14 @@ class FarWork:
         """This server's state."""
         state = self._state()
         return SchedulingView(state, state.index)
+
+
+def _one_by_one(evaluations: Iterable[Evaluation]) -> tuple[UpsertEvaluations, ...]:
+    """A command for each evaluation, in their order: readers of events get a line for each, as in Nomad.
+
+    They reach the log together. An evaluation ends behind those that it created, so none is lost where the leader is.
+    """
+    return tuple(UpsertEvaluations(evaluations=(each,)) for each in evaluations)
 
 
 async def _reply(answer: _Answer) -> PlanReply | Exception:
