@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -20,15 +20,13 @@ from aiohttp.test_utils import make_mocked_request
 from yurt.audit.settings import AuditSettings, AuditSinkSettings
 from yurt.http import dispatcher
 from yurt.http.audit import AUDIT
-from yurt.http.edge.protocol import HEAD_MAX, HELD_MAX, NO_HEAD, Pace, is_whole_head
+from yurt.http.edge.protocol import HEAD_MAX, NO_HEAD, Pace, is_whole_head
 from yurt.http.plain_reads import fast_path
-from yurt.sdk.errors import Unavailable
-from yurt.storage.memory import MemoryLog
 from yurt.testing.access import bootstrapped
 from yurt.testing.fakes import eventually
 from yurt.testing.http_api import Api, add_ready_node, job_document, serving
 
-from tests.http.raw_connections import DATE, HEADERS, JOB, Served, Wire, head, served
+from tests.http.raw_connections import DATE, HEADERS, JOB, Served, head, served
 
 
 @pytest.fixture
@@ -491,150 +489,6 @@ async def test_a_refused_caller_forgets_nothing_for_others() -> None:
             assert await stranger.status(head(JOB)) == 403
             assert await wire.status(head(JOB, headers)) == 200
         assert http.usual == usual + 5, "those of the stranger"
-
-
-class SharedLog(MemoryLog):
-    """A log that other servers might use too."""
-
-    @property
-    def has_other_servers(self) -> bool:
-        return True
-
-
-class GatedLog(SharedLog):
-    """Confirms that this server leads when a test says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_gated = False
-        self.rounds: list[asyncio.Future[None]] = []
-        """Those that have begun while it was gated."""
-
-    async def confirm(self) -> None:
-        await super().confirm()
-        if self.is_gated:
-            self.rounds.append(answer := asyncio.get_running_loop().create_future())
-            await answer
-
-    async def begun(self, count: int) -> None:
-        await eventually(lambda: len(self.rounds) >= count)
-
-
-class Shared(NamedTuple):
-    """A server with others that knows the job's reads over some connections, and confirms nothing more by itself."""
-
-    api: Api
-    http: Served
-    log: GatedLog
-    wires: list[Wire]
-    usual: int
-    """Requests that had taken the usual way by then."""
-
-    def usual_reads(self) -> int:
-        """Those that took it since."""
-        return self.http.usual - self.usual
-
-
-@pytest.fixture
-async def shared() -> AsyncIterator[Shared]:
-    log = GatedLog()
-    async with serving(log=log) as api, served(api.server) as http:
-        assert (await api.register()).status == 200
-        wires = [await http.learnt(JOB) for _ in range(5)]
-        log.is_gated = True
-        yield Shared(api, http, log, wires, http.usual)
-        log.is_gated = False
-        for each in log.rounds:
-            if not each.done():
-                each.set_result(None)
-
-
-async def all_waiting(shared: Shared, count: int) -> None:
-    """So many reads wait for the next round."""
-    await eventually(lambda: len(shared.http.fast_path.confirmed) == count)
-
-
-async def test_one_confirmation_answers_every_read_that_came_before_it_began(shared: Shared) -> None:
-    first, *others = shared.wires
-    reading = [asyncio.create_task(first.status(head(JOB)))]
-    await shared.log.begun(1)
-    reading += [asyncio.create_task(wire.status(head(JOB))) for wire in others]
-    await all_waiting(shared, len(others))
-
-    shared.log.rounds[0].set_result(None)
-    await shared.log.begun(2)
-    await eventually(reading[0].done)
-    answered = [task.done() for task in reading]
-    shared.log.rounds[1].set_result(None)
-
-    assert answered == [True] + [False] * len(others), "a round proves nothing for what came after it began"
-    assert await asyncio.gather(*reading) == [200] * len(shared.wires)
-    assert (len(shared.log.rounds), shared.usual_reads()) == (2, 0)
-
-
-async def test_a_confirmed_read_shows_the_state_behind_its_confirmation(shared: Shared) -> None:
-    reading = asyncio.create_task(shared.wires[0].json(JOB))
-    await shared.log.begun(1)
-    assert (await shared.api.register(Priority=77)).status == 200
-    shared.log.rounds[0].set_result(None)
-    assert (await reading)["Priority"] == 77
-
-
-async def test_what_comes_behind_a_read_that_waits_is_answered_in_order(shared: Shared) -> None:
-    wire = shared.wires[0]
-    wire.writer.write(head(JOB))
-    await shared.log.begun(1)
-    for part in (
-        b"PUT /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-",
-        b"Length: 2\r\n\r\n{}",
-        head("/v1/agent/health"),
-    ):
-        wire.writer.write(part)
-        await asyncio.sleep(0.01)
-    shared.log.is_gated = False
-    shared.log.rounds[0].set_result(None)
-    answers = [await wire.answer() for _ in range(3)]
-    assert [answer.split()[1] for answer in answers] == [b"200", b"400", b"200"]
-    assert json.loads(answers[0].partition(b"\r\n\r\n")[2])["ID"] == "web"
-
-
-async def test_what_comes_behind_a_read_that_waits_is_bounded(shared: Shared) -> None:
-    connection, transport = shared.http.connection()
-    connection.repeats.held = b""
-    connection.data_received(b"x" * HELD_MAX)
-    assert transport.is_reading()
-    connection.data_received(b"x")
-    assert not transport.is_reading()
-    connection.go_on(head(JOB), b"")
-    assert transport.is_reading() and connection.repeats.held is None
-
-
-async def test_a_read_without_a_confirmation_takes_the_usual_way(shared: Shared) -> None:
-    reading = asyncio.create_task(shared.wires[0].status(head(JOB)))
-    await shared.log.begun(1)
-    shared.log.is_gated = False
-    shared.log.rounds[0].set_exception(Unavailable("cut off"))
-    assert (await reading, shared.usual_reads()) == (200, 1)
-
-
-async def test_a_connection_whose_read_waits_is_in_use(shared: Shared) -> None:
-    connection, _ = shared.http.connection()
-    assert not connection.is_at_work
-    connection.repeats.held = b""
-    assert connection.is_at_work
-
-
-async def test_a_connection_may_end_while_its_read_waits(shared: Shared, caplog: pytest.LogCaptureFixture) -> None:
-    gone, stays = shared.wires[:2]
-    gone.writer.write(head(JOB))
-    await shared.log.begun(1)
-    gone.writer.transport.abort()
-    reading = asyncio.create_task(stays.status(head(JOB)))
-    await all_waiting(shared, 1)
-    shared.log.is_gated = False
-    shared.log.rounds[0].set_result(None)
-    assert await reading == 200
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 async def test_a_server_whose_log_is_closed_answers_no_known_read(http: Served, api: Api) -> None:

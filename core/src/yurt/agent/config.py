@@ -132,15 +132,13 @@ def make_config(
     if is_dev:
         # A file without its own agent in mind says `enabled = false`: dev mode runs both parts whatever it says.
         raw = merge(raw, {part: {"enabled": True} for part in ("server", "client") if part not in from_flags})
-    client, server = raw.get("client", {}), raw.get("server", {})
-    ports, acl = raw.get("ports", {}), raw.get("acl", {})
-    bind = raw.get("bind_addr", "0.0.0.0")
-    addresses = raw.get("addresses", {})
+    client, server, ports, acl = (raw.get(block, {}) for block in ("client", "server", "ports", "acl"))
+    bind, addresses = raw.get("bind_addr", "0.0.0.0"), raw.get("addresses", {})
     http = tuple((addresses.get("http") or bind).split())
     cluster = cluster_settings(raw, is_dev=is_dev)
-    has_acl, allows_rpc_without_tls = bool(acl.get("enabled")), bool(acl.get("allow_rpc_without_tls"))
-    is_open = _lets_any_host_act(raw, has_acl=has_acl, is_allowed=allows_rpc_without_tls)
-    hides_rpc = not is_dev and is_open and _stands_alone(raw, cluster)
+    has_acl, is_allowed = bool(acl.get("enabled")), bool(acl.get("allow_rpc_without_tls"))
+    is_open = not is_dev and _lets_any_host_act(raw, has_acl=has_acl, is_allowed=is_allowed)
+    hides_rpc = is_open and _stands_alone(raw, cluster)
     rpc, serf = (LOOPBACK if hides_rpc else addresses.get(kind) or bind for kind in ("rpc", "serf"))
     config = AgentConfig(
         name=raw.get("name") or socket.gethostname(),
@@ -150,7 +148,7 @@ def make_config(
         is_dev=is_dev,
         makes_token=is_dev and makes_token,
         has_acl=has_acl,
-        allows_rpc_without_tls=allows_rpc_without_tls,
+        allows_rpc_without_tls=is_allowed,
         hides_rpc=hides_rpc,
         is_server=bool(server.get("enabled")),
         is_client=bool(client.get("enabled")),

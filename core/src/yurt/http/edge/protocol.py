@@ -120,18 +120,75 @@ class ConnectionTracker(Protocol):
         ...
 
 
-class ApiProtocol(web.RequestHandler):
+class RepeatingConnection(web.RequestHandler):
+    """A connection that knows where its requests end and which are answered, so that repeated ones may skip aiohttp."""
+
+    def __init__(self, server: web.Server, *, is_task_api: bool, **options: Any) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self.is_task_api = is_task_api
+        self.repeats = Repeats()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the connection."""
+        return self._loop
+
+    def head_of(self, request: web.BaseRequest) -> bytes:
+        """A request as it came, if it came at once, without a body, and its next one may be answered past aiohttp."""
+        head, raw_headers = self.repeats.head
+        if self._logging_enabled or self.is_task_api or request.content is not EMPTY_PAYLOAD:
+            return b""
+        # Without headers they are the empty tuple, which is the same object for every request.
+        return head if raw_headers and raw_headers is request.raw_headers else b""
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Write an answer to its end; aiohttp calls it for each request that it has read."""
+        written, is_lost = await super().finish_response(request, resp, start_time)
+        if not is_lost and written.keep_alive:
+            self.repeats.answered += 1
+        return written, is_lost
+
+    def _keep_alive(self) -> None:
+        """Count the time in which an idle connection is closed from now on."""
+        self._next_keepalive_close_time = self._now() + self.keepalive_timeout
+
+    def _now(self) -> float:
+        """The clock of the loop, by which aiohttp closes idle connections."""
+        return self._loop.time()
+
+    def _count_missing(self, data: bytes, waiting: int) -> None:
+        """Follow where requests end; `waiting` requests were read before these bytes and have not begun."""
+        repeats = self.repeats
+        if repeats.missing > 0:
+            repeats.missing -= len(data)  # below 0: a further request begins in the same bytes
+            return
+        message, content = self._messages[-1] if len(self._messages) == waiting + 1 else (None, None)
+        if not isinstance(message, RawRequestMessage):
+            repeats.missing = -1
+            return
+        missing = missing_bytes(data, message)
+        is_whole = missing == 0 and content is EMPTY_PAYLOAD and is_whole_head(data, message)
+        # A whole head, read alone, ends at a boundary of requests, wherever it began: bytes behind its first blank
+        # line would be a second request or an error. The parser holds a second one back only while others wait.
+        if repeats.missing < 0 and (waiting or not is_whole):
+            return
+        repeats.missing = missing
+        if is_whole and len(data) <= HEAD_MAX:
+            repeats.head = data, message.raw_headers
+
+
+class ApiProtocol(RepeatingConnection):
     """The requests of one connection."""
 
     def __init__(self, server: web.Server, connections: ConnectionTracker, **options: Any) -> None:
-        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        super().__init__(server, is_task_api=connections.is_task_api, **options)
         self.peer = ""
-        self.is_task_api = connections.is_task_api
         self.origin: Origin | None = None
         """Where the requests of the connection come from, once it was asked (`yurt.http.authentication`)."""
         self.last_secret: LastSecret | None = None
         """The stored secret that its last request showed, as long as the connection lasts."""
-        self.repeats = Repeats()
         self._connections = connections
         self._pace = connections.pace
         self._is_at_work = False
@@ -157,19 +214,6 @@ class ApiProtocol(web.RequestHandler):
     def is_body_awaited(self) -> bool:
         """Whether the headers are complete, but the body is not."""
         return self._body is not None and not self._body.is_eof()
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the connection."""
-        return self._loop
-
-    def head_of(self, request: web.BaseRequest) -> bytes:
-        """A request as it came, if it came at once, without a body, and its next one may be answered past aiohttp."""
-        head, raw_headers = self.repeats.head
-        if self._logging_enabled or self.is_task_api or request.content is not EMPTY_PAYLOAD:
-            return b""
-        # Without headers they are the empty tuple, which is the same object for every request.
-        return head if raw_headers and raw_headers is request.raw_headers else b""
 
     # What the loop calls.
 
@@ -257,15 +301,6 @@ class ApiProtocol(web.RequestHandler):
         is_answered = self._request_count == self.repeats.answered if waiter is None else not waiter.done()
         return is_answered and self.repeats.missing == 0 and self._timer is None and not self.writing_paused
 
-    async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
-        """Write an answer to its end; aiohttp calls it for each request that it has read."""
-        written, is_lost = await super().finish_response(request, resp, start_time)
-        if not is_lost and written.keep_alive:
-            self.repeats.answered += 1
-        return written, is_lost
-
     def _send(self, answer: bytes) -> None:
         """Answer a whole request that aiohttp has not seen, on an idle connection."""
         assert self.transport is not None and self._manager is not None
@@ -275,30 +310,6 @@ class ApiProtocol(web.RequestHandler):
         self._manager.requests_count += 1
         self._keep_alive()
         self.transport.write(answer)
-
-    def _keep_alive(self) -> None:
-        """Count the time in which an idle connection is closed from now on."""
-        self._next_keepalive_close_time = self._now() + self.keepalive_timeout
-
-    def _count_missing(self, data: bytes, waiting: int) -> None:
-        """Follow where requests end; `waiting` requests were read before these bytes and have not begun."""
-        repeats = self.repeats
-        if repeats.missing > 0:
-            repeats.missing -= len(data)  # below 0: a further request begins in the same bytes
-            return
-        message, content = self._messages[-1] if len(self._messages) == waiting + 1 else (None, None)
-        if not isinstance(message, RawRequestMessage):
-            repeats.missing = -1
-            return
-        missing = missing_bytes(data, message)
-        is_whole = missing == 0 and content is EMPTY_PAYLOAD and is_whole_head(data, message)
-        # A whole head, read alone, ends at a boundary of requests, wherever it began: bytes behind its first blank
-        # line would be a second request or an error. The parser holds a second one back only while others wait.
-        if repeats.missing < 0 and (waiting or not is_whole):
-            return
-        repeats.missing = missing
-        if is_whole and len(data) <= HEAD_MAX:
-            repeats.head = data, message.raw_headers
 
     # What requests tell.
 
@@ -373,10 +384,6 @@ class ApiProtocol(web.RequestHandler):
             body.set_exception(HalfSent("the body did not come in time"))
             return
         self._timer = self._loop.call_later(LOOK_S, self._look)
-
-    def _now(self) -> float:
-        """The clock of the loop, by which aiohttp closes idle connections."""
-        return self._loop.time()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
