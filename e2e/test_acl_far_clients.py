@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
 import pytest
+from yurt.client.tasks.exec_sessions import NEEDS_NODE_EXEC
 from yurt.testing.agent import Agent, raw_exec_job, register, stop_jobs, wait_for
 
 from e2e.test_acl import COUNTING, answer_of, secret_with, token_with
@@ -114,14 +116,21 @@ def test_a_command_in_raw_exec_needs_alloc_node_exec(agents: tuple[ServerAgent, 
     main, far = agents
     secret = secret_with(main, "developer", 'namespace "default" { policy = "write" }')
 
-    async def ask(agent: Agent) -> tuple[Any, Any]:
-        headers = {"X-Nomad-Token": secret}
-        async with asyncio.timeout(LIMIT_S), aiohttp.ClientSession(headers=headers) as session:
-            async with session.ws_connect(exec_url(agent, alloc_id)) as socket:
-                last = await socket.receive()
-            return last.data, last.extra.partition(":")[0]
+    async def ask(agent: Agent) -> tuple[str, Any, Any]:
+        """What a websocket says, its close code, and the reason up to its first colon."""
+        said = ""
+        async with (
+            asyncio.timeout(LIMIT_S),
+            aiohttp.ClientSession(headers={"X-Nomad-Token": secret}) as session,
+            session.ws_connect(exec_url(agent, alloc_id)) as socket,
+        ):
+            while (message := await socket.receive()).type is aiohttp.WSMsgType.TEXT:
+                said += base64.b64decode(json.loads(message.data)["stderr"]["data"]).decode()
+            return said, message.data, message.extra.partition(":")[0]
 
-    assert [asyncio.run(ask(agent)) for agent in (far, main)] == [(1008, "Permission denied")] * 2
+    assert [asyncio.run(ask(agent)) for agent in (far, main)] == [
+        (f"{NEEDS_NODE_EXEC}\n", 1008, "Permission denied")
+    ] * 2
 
 
 @pytest.mark.parametrize(
