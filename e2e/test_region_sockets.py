@@ -199,11 +199,13 @@ def test_a_monitor_of_an_agent_elsewhere_streams_or_is_refused(
             aiohttp.ClientSession(headers={"X-Nomad-Token": token}) as session,
             session.get(f"{agent.address}/v1/agent/monitor", params=query | more) as answer,
         ):
+            if answer.status != 200:
+                return answer.status, await answer.read()
             reading = asyncio.ensure_future(answer.content.read(1))
-            while answer.status == 200 and not reading.done():  # something has to happen there to be logged
+            while not reading.done():  # something has to happen there to be logged
                 await asyncio.to_thread(scene.agent(log_of).get, "/v1/agent/self")
                 await asyncio.sleep(0.2)
-            return answer.status, await (reading if answer.status == 200 else answer.read())
+            return answer.status, await reading
 
     status, first = asyncio.run(monitor(ROOT))
     assert (status, bool(first)) == (200, True)
