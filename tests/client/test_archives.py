@@ -110,13 +110,13 @@ def test_what_is_no_tar_is_refused(what: str) -> None:
 
 
 def test_no_header_costs_more_than_its_size() -> None:
-    begun = time.process_time()
+    begun = time.thread_time()
     for data in (b"1" * tar.HEADER_BYTES_MAX, b"6 a=b\n" * (tar.HEADER_BYTES_MAX // 6)):
         try:
             pax_values(data)
         except Invalid:
             continue
-    assert time.process_time() - begun < 1
+    assert time.thread_time() - begun < 1
 
 
 def test_a_pax_value_may_hold_any_byte_and_an_empty_one_says_nothing() -> None:

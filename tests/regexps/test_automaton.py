@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
-import time
+import sys
+from collections.abc import Callable
 from random import Random
+from types import FrameType
+from typing import TYPE_CHECKING
 
 import pytest
 from yurt.regexps import TEXT_MAX, Regexp, compiled, problem
 from yurt.scheduler.constraints.operators import answers, holds
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 
 @pytest.mark.parametrize(
@@ -61,13 +67,46 @@ def test_what_re2_refuses_is_no_pattern_and_says_why(pattern: str) -> None:
     assert not holds("regexp", "a", pattern)
 
 
-def test_hostile_patterns_take_no_time() -> None:
-    hostile = ("(a+)+$", "(a|a)*$", "(.*)*x", "(a?){500}a{500}$", "(x+x+)+y", "(?:(?:a*)*)*$b")
-    started = time.process_time()
-    for pattern in hostile:
-        for length in (50, 500, 4000):
-            assert not Regexp(pattern).search("a" * length + "!") or "x" not in pattern
-    assert time.process_time() - started < 5
+def lines_run(action: Callable[[], object], most: int) -> int:
+    """The lines of Python that an action runs: its work, whatever else the machine does; fails above `most`."""
+    count = 0
+
+    def counted(frame: FrameType, event: str, _: object) -> TraceFunction:
+        nonlocal count
+        count += 1
+        if count > most:
+            pytest.fail(f"more than {most} lines run")
+        return counted
+
+    before = sys.gettrace()
+    sys.settrace(counted)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+PLACES_MAX, LINES_OF_PLACE = 1500, 20
+"""Places of the programs of `HOSTILE`, and lines that the automaton runs for one of them, both with room to spare."""
+HOSTILE = ("(a+)+$", "(a|a)*$", "(.*)*x", "(a?){500}a{500}$", "(x+x+)+y", "(?:(?:a*)*)*$b")
+
+
+@pytest.mark.parametrize("pattern", HOSTILE)
+def test_a_hostile_pattern_costs_at_most_its_size_for_each_character(pattern: str) -> None:
+    for length in (30, 120):
+        text = "a" * length + "!"
+        most = (length + 2) * PLACES_MAX * LINES_OF_PLACE
+        lines_run(lambda text=text: Regexp(pattern).search(text), most)  # type: ignore[misc]
+
+
+def test_the_count_of_lines_ends_an_engine_that_tries_all_ways() -> None:
+    def is_all_a(text: str) -> bool:
+        """`(a+)+$` with backtracking."""
+        return not text or any(text[:end] == "a" * end and is_all_a(text[end:]) for end in range(1, len(text) + 1))
+
+    with pytest.raises(pytest.fail.Exception):
+        lines_run(lambda: is_all_a("a" * 50 + "!"), 100_000)
 
 
 def test_random_patterns_agree_with_pythons_own() -> None:
