@@ -158,6 +158,39 @@ def test_a_module_that_is_missing_is_not_asked_for_for_ever(page: Page, shared_p
     shared_page.faults.clear()
 
 
+def test_a_page_whose_files_did_not_come_is_loaded_again(page: Page, shared_page: WatchedPage) -> None:
+    """Chromium ends all open requests when an interface comes or goes, also those for the first scripts."""
+    files = ("**/app/main.js", "**/app/core/api.js", "**/vendor/preact.js", "**/app.css")
+    for each in files:
+        calls = broken_at_first(page, each)
+        page.goto("/ui/jobs")
+        while calls[each] <= BROKEN:  # without its style the page shows itself before it is loaded again
+            page.wait_for_timeout(100)
+        expect(page.get_by_role("table", name="Jobs")).to_contain_text("web")
+        page.wait_for_load_state()
+        assert page.evaluate("sessionStorage.length") == 0
+        page.unroute_all()
+    broken_at_first(page, *files, "**/v1/regions")
+    page.goto("/ui/jobs")
+    expect(page.get_by_role("table", name="Jobs")).to_contain_text("web")
+    forgive(shared_page)
+
+
+def test_a_page_whose_script_is_missing_says_so_and_is_not_loaded_for_ever(
+    page: Page, shared_page: WatchedPage
+) -> None:
+    calls: list[str] = []
+    page.route("**/app/shell.js", lambda route: (calls.append(route.request.url), route.fulfill(status=404))[1])
+    page.goto("/ui/jobs")
+    expect(page.locator("#app")).to_contain_text("Load the page again")
+    assert 1 <= len(calls) <= 8
+    page.unroute_all()
+    page.reload()
+    expect(page.get_by_role("table", name="Jobs")).to_contain_text("web")
+    assert page.evaluate("sessionStorage.length") == 0
+    shared_page.faults.clear()
+
+
 BROKEN = 2
 """So many requests of each kind fail."""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from yurt.http.ui_routes.shell import PageFiles
+from yurt.http.ui_routes.shell import PageFiles, headers_of_pages
 
 UI = Path(__file__).resolve().parents[2] / "core/src/yurt/ui"
 APP = UI / "app"
@@ -25,7 +27,7 @@ MARKUP = re.compile(
 )
 FETCHES = {"core/api.js", "core/hub.js", "early.js"}
 """The scripts that ask the server: all others go through the first; the worker of live updates has its own, and
-`early.js` asks before there is a module."""
+`early.js`, which stands in the shell, asks before there is a module."""
 
 
 def name_of(path: Path) -> str:
@@ -111,11 +113,21 @@ def test_the_first_page_and_the_whole_stay_within_their_budgets() -> None:
 ROUTES = re.findall(r'pattern: "([^"]*)".*? page: "(\w+)"', (APP / "routes.js").read_text())
 
 
-def test_the_shell_holds_no_script_and_names_the_first_files() -> None:
-    text = (UI / "index.html").read_text()
+def test_the_shell_holds_one_script_and_names_the_first_files() -> None:
+    text = (UI / "index.html").read_text().replace("<script>{{early}}</script>", "", 1)
 
-    assert set(re.findall(r"\{\{assets\}\}/([^\"]+)", text)) == {"app/early.js", "app/main.js", "app.css", "icon.svg"}
+    assert set(re.findall(r"\{\{assets\}\}/([^\"]+)", text)) == {"app/main.js", "app.css", "icon.svg"}
     assert not re.search(r"<script(?![^>]*src=)|<style|\son\w+=|style=|https?://", text)
+
+
+def test_the_script_in_the_shell_is_the_one_that_its_policy_allows() -> None:
+    (script,) = re.findall(r"<script>(.*?)</script>", PAGES.shell("jobs", ""), re.DOTALL)
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+    assert f"script-src 'self' 'sha256-{allowed}';" in headers_of_pages("", PAGES.early)["Content-Security-Policy"]
+    assert "script-src 'self';" in headers_of_pages()["Content-Security-Policy"]
+    assert script == (APP / "early.js").read_text()
+    assert not re.search(r"</script|<!--", script)
 
 
 @pytest.mark.parametrize(("pattern", "page"), ROUTES)

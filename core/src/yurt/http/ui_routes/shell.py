@@ -8,6 +8,7 @@ them at once.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,9 @@ FOLDER: Final = Path(yurt.__file__).parent / "ui"
 INDEX: Final = "index.html"
 ASSETS: Final = "{{assets}}"
 NONCE: Final = "{{nonce}}"
+EARLY: Final = "{{early}}"
+EARLY_SCRIPT: Final = "app/early.js"
+"""The script that stands in the shell itself, which runs also where no other file of the page comes."""
 MODULES: Final = "{{modules}}"
 SCRIPT: Final = ".js"
 VENDOR: Final = "vendor/"
@@ -61,6 +65,7 @@ class PageFiles:
                 texts[name] = "" if name.startswith(VENDOR) else content.decode()
         self.hash = digest.hexdigest()[:HASH_DIGITS]
         self.modules = ModuleGraph(texts)
+        self.early = texts.get(EARLY_SCRIPT, "")
         self.index = (folder / INDEX).read_text() if (folder / INDEX).is_file() else ""
         """The shell; "" where the package was installed without the pages."""
         self._cache: dict[str, File] = {}
@@ -73,7 +78,8 @@ class PageFiles:
         """The shell for a path below `/ui/`."""
         folder = f"/ui/a/{self.hash}"
         links = (f'<link rel="modulepreload" href="{folder}/{name}">' for name in self.modules.of_path(path))
-        return self.index.replace(MODULES, "\n".join(links)).replace(ASSETS, folder).replace(NONCE, nonce)
+        text = self.index.replace(MODULES, "\n".join(links)).replace(ASSETS, folder).replace(NONCE, nonce)
+        return text.replace(EARLY, self.early)
 
     def cached(self, name: str) -> File | None:
         """A file that was asked for before, without waiting for the disk."""
@@ -103,11 +109,17 @@ async def files_of(call: Call) -> PageFiles:
     return files
 
 
-def headers_of_pages(nonce: str = "") -> dict[str, str]:
-    """Browser restrictions on the pages: load from this agent only, create no markup from text, no framing."""
+def headers_of_pages(nonce: str = "", inline: str = "") -> dict[str, str]:
+    """Browser restrictions on the pages: load from this agent only, create no markup from text, no framing.
+
+    `nonce` allows style elements that carry it, and `inline` is the one script that may stand in the page itself.
+    """
     style = f"'self' 'nonce-{nonce}'" if nonce else "'self'"
+    script = "'self'"
+    if inline:
+        script += f" 'sha256-{base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()}'"
     return {
-        hdrs.CONTENT_SECURITY_POLICY: f"default-src 'none'; script-src 'self'; style-src {style}; "
+        hdrs.CONTENT_SECURITY_POLICY: f"default-src 'none'; script-src {script}; style-src {style}; "
         "img-src 'self' data:; "
         "connect-src 'self'; worker-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; "
         "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types yurt",
@@ -133,7 +145,7 @@ async def shell(call: Call) -> web.Response:
     path = call.request.path
     nonce = call.context.env.uuid().replace("-", "") if path == EXEC or path.startswith(f"{EXEC}/") else ""
     text = files.shell(call.part("path"), nonce)
-    headers = headers_of_pages(nonce) | {hdrs.CACHE_CONTROL: "no-cache"}
+    headers = headers_of_pages(nonce, files.early) | {hdrs.CACHE_CONTROL: "no-cache"}
     return web.Response(text=text, content_type="text/html", headers=headers)
 
 
