@@ -19,12 +19,12 @@ from yurt.testing.histories.drains import LoadedNodeKind
 from yurt.testing.histories.evaluations import BrokerKind
 from yurt.testing.histories.faults import leader_faults
 from yurt.testing.histories.programs import RequestProgram, run_program
-from yurt.testing.nightly import is_nightly, seed
+from yurt.testing.nightly import cases, is_nightly, seed
 from yurt.testing.real_cluster import RealCluster, real_cluster
 
-IN_MEMORY = 50_000 if is_nightly() else 3_000
-ON_DISK = 200_000 if is_nightly() else 3_000
-ON_THREE_SERVERS = 50_000 if is_nightly() else 1_500
+IN_MEMORY = cases(3_000, 50_000)
+ON_DISK = cases(3_000, 200_000)
+ON_THREE_SERVERS = cases(1_500, 50_000)
 WITH_NODES = 10_000 if is_nightly() else 600
 WITH_PAUSES = 2_000 if is_nightly() else 300
 """Operations; on two cores an agent answers 400 to 800 a second, three servers 300."""
