@@ -1,6 +1,7 @@
 """What all tests share: none is timed by hypothesis, since machines are noisy; folders have short names.
 
-In CI hypothesis draws the same cases each time: what fails there was pushed. Nightly runs draw new ones.
+In CI hypothesis draws the same cases each time, and so half as many: what fails there was pushed. Nightly runs draw
+new ones.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from yurt.testing.nightly import is_nightly
+from yurt.testing.nightly import CI_SHARE, is_nightly
+
+IN_CI = "CI" in os.environ and not is_nightly()
 
 settings.register_profile(
     "untimed",
+    max_examples=settings.default.max_examples // (CI_SHARE if IN_CI else 1),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize="CI" in os.environ and not is_nightly(),
+    derandomize=IN_CI,
 )
 settings.load_profile("untimed")
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 from yurt.testing.agent import Agent, register, running_agent
 
-from e2e.ui.conftest import WatchedPage, job, task, visit
+from e2e.ui.conftest import WAIT_MS, WatchedPage, job, task, visit
 
 LOST = ("net::ERR_", "WebSocket connection to")
 """What Chromium writes to the console while there is no agent."""
@@ -164,8 +164,10 @@ def test_a_page_whose_files_did_not_come_is_loaded_again(page: Page, shared_page
     for each in files:
         calls = broken_at_first(page, each)
         page.goto("/ui/jobs")
-        while calls[each] <= BROKEN:  # without its style the page shows itself before it is loaded again
-            page.wait_for_timeout(100)
+        for _ in range(WAIT_MS // 100):  # without its style the page shows itself before it is loaded again
+            if calls[each] <= BROKEN:
+                page.wait_for_timeout(100)
+        assert calls[each] > BROKEN
         expect(page.get_by_role("table", name="Jobs")).to_contain_text("web")
         page.wait_for_load_state()
         assert page.evaluate("sessionStorage.length") == 0

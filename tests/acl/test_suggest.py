@@ -30,6 +30,7 @@ from yurt.acl import AuthenticationLevel, CompiledPolicies, Rights, parse_policy
 from yurt.acl.suggest import Requirement, Right, policy_text, suggest
 from yurt.acl.vocabulary import INCLUDED, LEVELS, PASSES
 from yurt.http.route_table import ROUTES
+from yurt.testing.nightly import cases
 
 LEVEL_OF = {"list": ("list", "read"), "read": ("read", "write"), "write": ("write",)}
 
@@ -111,7 +112,7 @@ SCOPED = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(st.lists(SCOPED, max_size=7))
 def test_the_policy_allows_each_need_and_without_any_right_one_is_refused(
     asked: list[tuple[Need, Scope]],

@@ -12,6 +12,7 @@ from yurt.sdk.value import UnixNano
 from yurt.structs.alloc import TaskState
 from yurt.structs.policies import RestartPolicy
 from yurt.structs.status import CLIENT_PENDING, CLIENT_RUNNING, CLIENT_TERMINAL, TASK_DEAD, TASK_PENDING, TASK_RUNNING
+from yurt.testing.nightly import cases
 
 NOW = UnixNano(1_700_000_000_000_000_000)
 PENDING = TaskState(state=TASK_PENDING)
@@ -168,7 +169,7 @@ class Group:
         self.obey()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(all_roles=ROLES, steps=STEPS, stop_at=st.integers(0, 80))
 def test_the_status_moves_forward_and_an_end_is_final(all_roles, steps, stop_at):
     group = Group(all_roles)

@@ -13,6 +13,7 @@ from yurt.sdk.value import UnixNano, seconds
 from yurt.structs.alloc import TaskState
 from yurt.structs.policies import RestartPolicy
 from yurt.structs.status import TASK_DEAD, TASK_PENDING, TASK_RUNNING
+from yurt.testing.nightly import cases
 
 T0 = UnixNano(1_700_000_000_000_000_000)
 POLICY = machine.TaskPolicy(
@@ -267,7 +268,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(posted=st.lists(EVENTS, max_size=40))
 def test_whatever_comes_a_killed_task_never_starts_and_starts_never_overlap(posted):
     driven = Driven(machine.TaskPolicy(restart=RestartPolicy(attempts=3, interval=seconds(600), mode="fail")))

@@ -10,6 +10,7 @@ from yurt.agent.cluster.formation import Decision, Founds, Joins, Waits, decide,
 from yurt.agent.cluster.records import MembershipUpdate
 from yurt.sdk.value import replace
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
+from yurt.testing.nightly import cases
 
 
 def server(name: str, **changes: object) -> Member:
@@ -168,7 +169,7 @@ class Simulated:
         return decision
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), max_size=80))
 def test_in_whatever_order_servers_meet_they_found_one_cluster_at_most(meetings: list[tuple[int, int, bool]]) -> None:
     servers = [Simulated(server(name)) for name in "abcde"]
