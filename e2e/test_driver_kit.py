@@ -20,7 +20,7 @@ NAME = "kit"
 FAST = "exit_code or stop_ends or taken_up or streams or input"
 
 
-def yurt(*words: str, folder: Path, timeout_s: float = 100.0) -> subprocess.CompletedProcess[str]:
+def yurt(*words: str, folder: Path, timeout_s: float = 250.0) -> subprocess.CompletedProcess[str]:
     """One command without an agent."""
     return subprocess.run(
         [*YURT, *words], cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False,
