@@ -48,10 +48,11 @@ export function Chart({ label, samples, name, limit, text, scale = 1 }) {
       () => host.current && plot.current?.setSize({ width: Math.max(200, host.current.clientWidth), height: HEIGHT }),
     );
     import("../../vendor/uplot.js").then(({ default: Plot }) => {
-      if (isDisposed) return;
+      const place = host.current; // Null where the page closed before this effect ran: it is not disposed of then.
+      if (isDisposed || !place) return;
       addStyles();
-      plot.current = new Plot(options(host.current, { label, limit }), latest.current, host.current);
-      size.observe(host.current);
+      plot.current = new Plot(options(place, { label, limit }), latest.current, place);
+      size.observe(place);
     });
     return () => {
       isDisposed = true;
