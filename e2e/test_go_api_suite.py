@@ -1,7 +1,7 @@
 """The own tests of Nomad's Go API package, as its authors run them: most of them start an agent, and talk to it.
 
 The Go registry serves the module with its tests; nothing of it is in this repository. The tests find their agent as
-the program `nomad` of the PATH. Nearly every one starts an agent of its own, so that all of them take many minutes of
+the program `nomad` of the PATH. More than half start an agent of their own, so that all of them take minutes of
 processor time: `make nightly` runs all, other runs some of each kind of object.
 """
 
