@@ -69,6 +69,8 @@ UNNEEDED = (
     "zoneinfo",
 )
 """With all that is below them. What the agent needs later is imported when it is, by the function that needs it."""
+PREPARED = frozenset(f"yurt.http.resources{name}" for name in ("", ".first_requests", ".jobs", ".parsing"))
+"""What answers the first registration: an agent with a server imports it in a thread once it is ready."""
 MODULES_MAX = 985
 """A bound for the modules of ours and of libraries: an agent that is ready has 970.
 
@@ -113,7 +115,8 @@ def of_python(name: str) -> bool:
 
 
 def test_an_idle_dev_agent_imports_nothing_that_only_others_need(imported: set[str]) -> None:
-    assert sorted(name for name in imported if f"{name}.".startswith(tuple(f"{each}." for each in UNNEEDED))) == []
+    below = tuple(f"{name}." for name in UNNEEDED)
+    assert sorted(name for name in imported - PREPARED if f"{name}.".startswith(below)) == []
 
 
 @pytest.mark.parametrize("name", [name for name in UNNEEDED if name.startswith("yurt")])
