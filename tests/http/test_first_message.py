@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 from yurt.api.websocket import BINARY, CLOSE, PING, TEXT, BrokenFrame, Message, encode
 from yurt.http.edge.first_message import FIRST_BYTES_MAX, HELD_BYTES_MAX, FirstMessageGate, FirstMessageSocket
+from yurt.rpc.certificates import Wish, make_authority, make_certificate
+from yurt.runtime.env import RealEnv
 
 MASK = b"abcd"
 
@@ -202,13 +206,13 @@ class Pipeline:
         self.received.set_result(sum([len(message.data) async for message in peer]))
         return peer
 
-    async def serve(self) -> tuple[web.AppRunner, int]:
+    async def serve(self, tls: ssl.SSLContext | None) -> tuple[web.AppRunner, int]:
         app = web.Application()
         app.router.add_get("/slow", self.slow)
         app.router.add_get("/echo", self.echo)
         runner = web.AppRunner(app)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
         return runner, runner.addresses[0][1]
 
 
@@ -225,11 +229,29 @@ async def _send(writer: asyncio.StreamWriter, frames: int) -> None:
         await writer.drain()
 
 
-async def test_an_upgrade_behind_a_slow_request_is_held_within_the_bound_until_it_is_admitted() -> None:
+@pytest.fixture(params=["plain", "tls"])
+def contexts(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """The server's TLS context and the caller's; None for plain TCP."""
+    if request.param == "plain":
+        return None, None
+    now = RealEnv().now()
+    authority = make_authority(Wish(common_name="authority", days=1), now)
+    pair = make_certificate(Wish(common_name="here", days=1, is_server=True), authority, now)
+    (tmp_path / "both.pem").write_bytes(pair.certificate + pair.key)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(tmp_path / "both.pem")
+    caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    caller.check_hostname, caller.verify_mode = False, ssl.CERT_NONE
+    return server, caller
+
+
+async def test_an_upgrade_behind_a_slow_request_is_held_within_the_bound_until_it_is_admitted(
+    contexts: tuple[ssl.SSLContext | None, ssl.SSLContext | None],
+) -> None:
     pipeline = Pipeline()
-    runner, port = await pipeline.serve()
+    runner, port = await pipeline.serve(contexts[0])
     frames = FLOOD_BYTES // len(INPUT)
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=contexts[1])
     writer.write(HEAD + FIRST)
     sending = asyncio.create_task(_send(writer, frames))  # aiohttp pauses above 64 KiB behind the upgrade
     try:
