@@ -116,6 +116,16 @@ class Served:
         connection.connection_made(transport)
         return connection, transport
 
+    @property
+    def connections(self) -> list[ApiProtocol]:
+        """The server's ends of the open connections."""
+        return [each for each in self._server.connections if isinstance(each, ApiProtocol)]
+
+    async def end(self, limit_s: float) -> None:
+        """End all connections as an agent that stops does."""
+        self._server.pre_shutdown()
+        await self._server.shutdown(limit_s)
+
     async def connect(self) -> Wire:
         self.wires.append(wire := Wire(*await asyncio.open_connection("127.0.0.1", self._port)))
         return wire

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 from yurt.http.edge.protocol import HELD_MAX
-from yurt.sdk.errors import Unavailable
+from yurt.sdk.errors import PermissionDenied, Unavailable
 from yurt.storage.memory import MemoryLog
 from yurt.testing.fakes import eventually
 from yurt.testing.http_api import Api, serving
@@ -125,27 +125,59 @@ async def test_what_comes_behind_a_read_that_waits_is_answered_in_order(shared: 
 
 async def test_what_comes_behind_a_read_that_waits_is_bounded(shared: Shared) -> None:
     connection, transport = shared.http.connection()
-    connection.repeats.held = b""
+    connection.repeats.waiting = head(JOB)
     connection.data_received(b"x" * HELD_MAX)
     assert transport.is_reading()
     connection.data_received(b"x")
     assert not transport.is_reading()
-    connection.go_on(head(JOB), b"")
-    assert transport.is_reading() and connection.repeats.held is None
+    connection.go_on(b"")
+    assert transport.is_reading() and not connection.repeats.held
 
 
-async def test_a_read_without_a_confirmation_takes_the_usual_way(shared: Shared) -> None:
+@pytest.mark.parametrize(
+    ("error", "in_next_round"),
+    [(Unavailable("cut off"), 0), (PermissionDenied("of etcd"), 0), (OSError("a defect"), 4)],
+)
+async def test_reads_without_a_confirmation_take_the_usual_way(
+    shared: Shared, error: Exception, in_next_round: int
+) -> None:
+    first, *others = shared.wires
+    reading = [asyncio.create_task(first.status(head(JOB)))]
+    await shared.log.begun(1)
+    reading += [asyncio.create_task(wire.status(head(JOB))) for wire in others]
+    await all_waiting(shared, len(others))
+    shared.log.is_gated = False
+    shared.log.rounds[0].set_exception(error)
+    assert await asyncio.gather(*reading) == [200] * len(reading)
+    assert shared.usual_reads() == 1 + in_next_round
+
+
+async def test_a_read_that_waits_while_the_agent_ends_is_answered(shared: Shared) -> None:
     reading = asyncio.create_task(shared.wires[0].status(head(JOB)))
     await shared.log.begun(1)
-    shared.log.is_gated = False
-    shared.log.rounds[0].set_exception(Unavailable("cut off"))
-    assert (await reading, shared.usual_reads()) == (200, 1)
+    ending = asyncio.create_task(shared.http.end(10))
+    await shared.log.begun(2)
+    assert not reading.done(), "aiohttp waits for its answer"
+    shared.log.rounds[1].set_result(None)
+    assert await reading == 200
+    shared.log.rounds[0].set_result(None)
+    await ending
+
+
+async def test_a_connection_that_closes_takes_no_request(shared: Shared) -> None:
+    connections = shared.http.connections
+    for each in connections:
+        each.close()
+    await asyncio.sleep(0)  # aiohttp's handlers end
+    for each in connections:
+        each.data_received(head(JOB))
+    assert [each.is_at_work for each in connections] == [False] * len(shared.wires)
 
 
 async def test_a_connection_whose_read_waits_is_in_use(shared: Shared) -> None:
     connection, _ = shared.http.connection()
     assert not connection.is_at_work
-    connection.repeats.held = b""
+    connection.repeats.waiting = head(JOB)
     assert connection.is_at_work
 
 

@@ -80,7 +80,7 @@ NO_HEAD: Final = (b"", None)
 class Repeats:
     """What the next request of a connection may skip, and where its last one ended."""
 
-    __slots__ = ("answered", "cached_head", "head", "held", "missing")
+    __slots__ = ("answered", "cached_head", "head", "held", "missing", "waiting")
 
     def __init__(self) -> None:
         self.cached_head: Answerer | None = None
@@ -91,8 +91,10 @@ class Repeats:
         """Bytes of the last request that have not come yet; below 0 where that is not known."""
         self.answered = 0
         """Requests whose whole answers were written, and behind which the connection stays open."""
-        self.held: bytes | None = None
-        """What came behind a read whose answer waits; None where none waits."""
+        self.waiting = b""
+        """The read whose answer waits; b"" where none waits."""
+        self.held = b""
+        """What came behind it."""
 
 
 class ConnectionTracker(Protocol):
@@ -150,6 +152,10 @@ class RepeatingConnection(web.RequestHandler):
             self.repeats.answered += 1
         return written, is_lost
 
+    def _is_between_requests(self) -> bool:
+        """Whether aiohttp's handler, which does not wait, is about to: it has ended where the connection closes."""
+        return self._request_count == self.repeats.answered and not (self._close or self._force_close)
+
     def _keep_alive(self) -> None:
         """Count the time in which an idle connection is closed from now on."""
         self._next_keepalive_close_time = self._now() + self.keepalive_timeout
@@ -202,7 +208,7 @@ class ApiProtocol(RepeatingConnection):
     @property
     def is_at_work(self) -> bool:
         """Whether a complete request is being answered, or about to be."""
-        is_busy = self._is_at_work or bool(self._messages) or self.repeats.held is not None
+        is_busy = self._is_at_work or bool(self._messages) or bool(self.repeats.waiting)
         return is_busy and not self.is_body_awaited
 
     @property
@@ -234,22 +240,24 @@ class ApiProtocol(RepeatingConnection):
     def data_received(self, data: bytes) -> None:
         """Bytes arrived."""
         repeats = self.repeats
-        if repeats.held is not None:
+        if repeats.waiting:
             self._hold(repeats.held + data)
         elif repeats.cached_head is None or not self._is_idle():
             self._parse(data)
         elif (answer := repeats.cached_head.answer(self, data)) is None:
-            repeats.held = b""
+            repeats.waiting = data
             self._keep_alive()
         elif answer:
             self._send(answer)
         else:
             self._parse(data)
 
-    def go_on(self, data: bytes, answer: bytes) -> None:
-        """End the wait of a read that came as `data`: with its answer, or b"" for the usual way."""
-        held, self.repeats.held = self.repeats.held, None
-        if self.transport is None:
+    def go_on(self, answer: bytes) -> None:
+        """End the wait of a read: with its answer, or b"" for the usual way; no effect where none waits any more."""
+        repeats = self.repeats
+        data, repeats.waiting = repeats.waiting, b""
+        held, repeats.held = repeats.held, b""
+        if not data or self.transport is None:
             return
         if answer and self._is_idle():
             self._send(answer)
@@ -259,6 +267,14 @@ class ApiProtocol(RepeatingConnection):
             if len(held) > HELD_MAX:
                 self.transport.resume_reading()
             self.data_received(held)
+
+    def close(self) -> None:
+        """Take no more requests; aiohttp calls it before it ends, and answers those that it has read by then.
+
+        So a read whose answer waits takes the usual way.
+        """
+        self.go_on(b"")
+        super().close()
 
     def _hold(self, held: bytes) -> None:
         """Keep what came behind a read whose answer waits."""
@@ -298,7 +314,7 @@ class ApiProtocol(RepeatingConnection):
         by the loop, which a client that asks again at once may precede.
         """
         waiter = self._waiter  # done once the handler was given a request, or ends
-        is_answered = self._request_count == self.repeats.answered if waiter is None else not waiter.done()
+        is_answered = self._is_between_requests() if waiter is None else not waiter.done()
         return is_answered and self.repeats.missing == 0 and self._timer is None and not self.writing_paused
 
     def _send(self, answer: bytes) -> None:

@@ -5,7 +5,8 @@ of the log's `confirm` proves that for every read that came before the round beg
 So reads wait in a list; one round at a time takes the whole list, and what comes during a round waits for the next one.
 Nothing rests on a clock: no lease saves a round, so a frozen or slow leader answers no read from an old state.
 
-Where a round fails, its reads take the usual way, which waits for a leader or passes them on to it.
+Where a round fails, its reads take the usual way, which waits for a leader or passes them on to it. Where the rounds
+end, as at the end of the loop, so do those that still wait: no connection is left with a read that nobody answers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from yurt.sdk.errors import Unavailable
+from yurt.sdk.errors import YurtError
 from yurt.server.log.current_leader import CurrentLeader
 
 SLICE_S: Final = 0.005
@@ -54,6 +55,9 @@ class ConfirmedReads:
                 await self._round(reads)
         finally:
             self._rounds = None
+            left, self._waiting = self._waiting, []
+            for read in left:
+                read.go_on(is_confirmed=False)
 
     async def _round(self, reads: list[WaitingRead]) -> None:
         now = self._leader.monotonic
@@ -65,8 +69,8 @@ class ConfirmedReads:
                 if now() - began > SLICE_S:
                     await asyncio.sleep(0)
                     began = now()
-        except Unavailable:
-            pass
+        except YurtError:
+            pass  # the usual way meets it too, and answers it
         finally:
             for read in reads:  # those of a round that failed or was cancelled
                 read.go_on(is_confirmed=False)

@@ -165,8 +165,8 @@ class _WaitingRead:
     def go_on(self, *, is_confirmed: bool) -> None:
         """Answer it on its connection, or let it take the usual way."""
         connection, data = self._connection, self._data
-        is_open = is_confirmed and connection.transport is not None
-        connection.go_on(data, self._head.answer_confirmed(connection, data) if is_open else b"")
+        is_waiting = is_confirmed and connection.transport is not None and connection.repeats.waiting is data
+        connection.go_on(self._head.answer_confirmed(connection, data) if is_waiting else b"")
 
 
 class FastPath:
