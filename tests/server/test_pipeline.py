@@ -361,6 +361,12 @@ async def test_an_entry_of_the_log_is_bounded_whatever_waits() -> None:
     assert sum(map(len, log.batches)) == 2010
 
 
+async def test_only_a_proposal_larger_than_an_entry_is_in_several() -> None:
+    log, size = SlowLog(), 300_000
+    await run_writer(log, *([submission_of(size)] * count for count in (2, 2, 7, 2)))
+    assert [len(batch) for batch in log.batches] == [2, 2, 3, 3, 3], "7 are cut; 1 of them and the last 2 fit together"
+
+
 async def test_a_job_that_no_entry_can_hold_is_refused() -> None:
     with pytest.raises(Invalid, match="make it smaller"):
         await run_writer(SlowLog(), [submission_of(ENTRY_BYTES)])

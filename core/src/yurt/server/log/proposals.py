@@ -1,7 +1,8 @@
 """Proposals that wait to be appended, and the waiters for their results.
 
 They are stored in the order of their calls. A batch never exceeds `ENTRY_BYTES` in the log (A9): the commands of a
-large proposal go into several, in their order, and a command that no entry can hold is refused.
+large proposal go into several, in their order, and a command that no entry can hold is refused. The commands of a
+smaller proposal are in one entry, so they are stored together or not at all, and a lost leader leaves no part of them.
 """
 
 from __future__ import annotations
@@ -147,6 +148,11 @@ class ProposalQueue:
         while self._items and (not batch or size + self._items[0].size <= ENTRY_BYTES):
             batch.append(self._items.popleft())
             size += batch[-1].size
+        # A proposal that does not fit begins the next batch, so that only one larger than an entry is cut.
+        cut = self._items[0].proposal if self._items else None
+        while cut is not None and batch[-1].proposal is cut and batch[0].proposal is not cut:
+            self._items.appendleft(batch.pop())
+            size -= self._items[0].size
         self._bytes -= size
         assert self._bytes >= 0 and (self._items or self._bytes == 0), (self._bytes, len(self._items))
         assert len(batch) <= 1 or size <= ENTRY_BYTES, (len(batch), size, "no entry exceeds its bound (A9)")

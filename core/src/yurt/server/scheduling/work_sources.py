@@ -152,7 +152,7 @@ class LeaderWork:
         """Store the evaluation's end; raises Conflict when the worker no longer owns the delivery."""
         self._hold(delivery)
         try:
-            stored = await self._writer.propose_all(_one_by_one(evaluations))
+            stored = await self._writer.propose_all(one_by_one(evaluations))
         finally:
             self._let_go(delivery)
         for each in stored:
@@ -180,7 +180,7 @@ class LeaderWork:
         try:
             self._hold(delivery)
             if plan.is_empty:
-                return self._writer.enqueue(_one_by_one(outcome_evaluations(outcome)))
+                return self._writer.enqueue(one_by_one(outcome_evaluations(outcome)))
             return self._applier.hand_in(replace(plan, eval_token=delivery.token), outcome)
         except YurtError as error:
             return error
@@ -281,10 +281,11 @@ class FarWork:
         return SchedulingView(state, state.index)
 
 
-def _one_by_one(evaluations: Iterable[Evaluation]) -> tuple[UpsertEvaluations, ...]:
+def one_by_one(evaluations: Iterable[Evaluation]) -> tuple[UpsertEvaluations, ...]:
     """A command for each evaluation, in their order: readers of events get a line for each, as in Nomad.
 
-    They reach the log together. An evaluation ends behind those that it created, so none is lost where the leader is.
+    As one proposal they are in one entry of the log (`ProposalQueue`): an evaluation's end is never stored without the
+    evaluations that it created, nor they without it.
     """
     return tuple(UpsertEvaluations(evaluations=(each,)) for each in evaluations)
 

@@ -33,11 +33,13 @@ from yurt.scheduler.plan_check import check_plan
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.server.scheduling.plan_applier import follow_ups, outcome_evaluations, preemption_evals
+from yurt.server.scheduling.work_sources import one_by_one
 from yurt.state import Changes, Snapshot
 from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.job import Job
 from yurt.structs.node import DrainMetadata, DrainSpec, Node
+from yurt.structs.plan import Outcome
 from yurt.structs.predicates import is_ready
 from yurt.structs.status import NodeStatus
 from yurt.testing import factories
@@ -308,8 +310,7 @@ class World:
         if not self._holds(attempted.delivery):
             return
         if plan.is_empty:
-            ended = c.UpsertEvaluations(evaluations=outcome_evaluations(outcome))
-            self.store(ended, partial(self._ack, attempted.delivery))
+            self._end(attempted.delivery, outcome)
             return
         result = check_plan(self.state, plan)
         if result.accepted.is_empty and not result.is_full:
@@ -332,6 +333,13 @@ class World:
 
         self.store(c.ApplyPlan(plan=result.accepted, evaluations=(*evaluations, *preempted)), landed)
 
+    def _end(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Store the end of an evaluation without a plan, behind what it created: others may act in between."""
+        *created, ended = one_by_one(outcome_evaluations(outcome))
+        for command in created:
+            self.store(command)
+        self.store(ended, partial(self._ack, delivery))
+
     def _ack(self, delivery: Delivery, _: c.Result) -> None:
         self.queue.ack(delivery)
 
@@ -347,8 +355,7 @@ class World:
             snapshot_index=self.state.index,
             last=attempted.made.outcome,
         )
-        ended = c.UpsertEvaluations(evaluations=outcome_evaluations(outcome))
-        self.store(ended, partial(self._ack, attempted.delivery))
+        self._end(attempted.delivery, outcome)
 
     def _look_at_lost_nodes(self, job_id: str, node_ids: set[str]) -> None:
         job = self.state.jobs.get(("default", job_id))
