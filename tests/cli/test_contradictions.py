@@ -16,19 +16,14 @@ PAIRS = [(each, pair) for each in COMMANDS for pair in each.exclusive]
 NOWHERE = "http://127.0.0.1:9"
 
 
-def is_argument(name: str) -> bool:
-    return name.startswith("<")
-
-
 def kind_of(each: CliCommand, name: str) -> str:
     return next(flag.kind for flag in each.all_flags if flag.name == name)
 
 
 def line_with(each: CliCommand, pair: tuple[str, str]) -> list[str]:
-    """A command line with both, and as many arguments as that takes."""
-    at = [each.argument_names().index(name) + 1 for name in pair if is_argument(name)]
-    arguments = [f"argument{number}" for number in range(max(each.arguments[0], *at, 0))]
-    kinds = {name: kind_of(each, name) for name in pair if not is_argument(name)}
+    """A command line with both flags, and as many arguments as the command needs."""
+    arguments = [f"argument{number}" for number in range(each.arguments[0])]
+    kinds = {name: kind_of(each, name) for name in pair}
     values = {name: "" if kind == BOOL else "=7" if kind == INT else "=other" for name, kind in kinds.items()}
     return [*each.name.split(), *(f"-{name}{value}" for name, value in values.items()), *arguments]
 
@@ -38,8 +33,7 @@ def test_a_declared_pair_exists_and_is_refused(
     each: CliCommand, pair: tuple[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOMAD_ADDR", NOWHERE)
-    known = {flag.name for flag in each.all_flags} | set(each.argument_names())
-    assert set(pair) <= known
+    assert set(pair) <= {flag.name for flag in each.all_flags}
     assert main(line_with(each, pair)) == (each.usage_code or each.failure_code)
     assert "contradict each other; leave out one of the two" in capsys.readouterr().err
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -44,9 +43,8 @@ class CliCommand(NamedTuple):
     """One command. `arguments` is how many positional arguments it takes (least, most; -1: any number).
 
     `usage_code` is what it exits with for a wrong command line; 0: with `failure_code`.
-    `exclusive` names pairs of which one can be given: flags, or an argument as in `usage` ("<task>"). A flag and an
-    argument for the same thing may both be given if they are equal. Pairs that Nomad accepts are not refused:
-    there, one of both has no effect.
+    `exclusive` names pairs of flags of which one can be given. Pairs that Nomad accepts are not refused: there, one of
+    both has no effect. Nor is an argument beside a flag for the same thing: the flag wins, as in Nomad.
     """
 
     name: str
@@ -89,33 +87,20 @@ class CliCommand(NamedTuple):
             extra = f" (got {len(arguments)}: {' '.join(arguments)})" if arguments else ""
             raise UsageError(f"This command takes {self.takes}{extra}")
 
-    def check_contradictions(self, flags: Flags, arguments: list[str]) -> None:
-        """Raises UsageError for what excludes each other; a flag that has its default counts as absent."""
+    def check_contradictions(self, flags: Flags) -> None:
+        """Raises UsageError for flags that exclude each other; one that has its default counts as absent."""
         for pair in self.exclusive:
-            found = [self._given(name, flags, arguments) for name in pair]
-            values = [value for value in found if value]
-            if len(values) == 2 and not (pair[0] == pair[1].strip("<>") and values[0] == values[1]):
-                first, second = (self._shown(*each) for each in zip(pair, values, strict=True))
-                raise UsageError(f"{first} and {second} contradict each other; leave out one of the two")
+            shown = [text for name in pair if (text := self._given(name, flags))]
+            if len(shown) == 2:
+                raise UsageError(f"{shown[0]} and {shown[1]} contradict each other; leave out one of the two")
 
-    def argument_names(self) -> list[str]:
-        """The arguments in `usage`, in their order: `<task>`."""
-        words = re.findall(r"<[^>]*>|[-\w]+", self.usage)
-        return [f"<{word.strip('<>')}>" for word in words if not word.startswith("-")]
-
-    def _given(self, name: str, flags: Flags, arguments: list[str]) -> str:
-        if name.startswith("<"):
-            return "".join(arguments[self.argument_names().index(name) :][:1])
+    def _given(self, name: str, flags: Flags) -> str:
+        """A flag as it was given, shortened; "" where it has its default."""
         flag = next(each for each in self.all_flags if each.name == name)
         if flag.kind == BOOL:
-            return "true" if flags.is_on(name) else ""
+            return f"-{name}" if flags.is_on(name) else ""
         value = flags.text(name)
-        return "" if value == str(flag.default) else value
-
-    def _shown(self, name: str, value: str) -> str:
-        if name.startswith("<"):
-            return f'the argument "{value[:64]}"'
-        return f"-{name}" if value == "true" else f"-{name}={value[:64]}"
+        return "" if value in ("", str(flag.default)) else f"-{name}={value[:64]}"
 
 
 class Invocation:

@@ -113,7 +113,7 @@ def _run(command: CliCommand, words: list[str]) -> int:
         _check_absent_flags(command, own)
         flags, arguments = parse(words, command.all_flags, stop_at_argument=command.stop_at_argument)
         command.check_arguments(arguments)
-        command.check_contradictions(flags, arguments)
+        command.check_contradictions(flags)
         call = Invocation(command, flags, arguments)
         return command.run(call)
     except UsageError as error:
