@@ -12,10 +12,11 @@ import pytest
 from yurt.http.edge.protocol import HELD_MAX
 from yurt.sdk.errors import PermissionDenied, Unavailable
 from yurt.storage.memory import MemoryLog
+from yurt.testing.access import bootstrapped
 from yurt.testing.fakes import eventually
 from yurt.testing.http_api import Api, serving
 
-from tests.http.raw_connections import JOB, Served, Wire, head, served
+from tests.http.raw_connections import HEADERS, JOB, Served, Wire, head, served
 
 
 class SharedLog(MemoryLog):
@@ -103,6 +104,21 @@ async def test_a_confirmed_read_shows_the_state_behind_its_confirmation(shared: 
     assert (await shared.api.register(Priority=77)).status == 200
     shared.log.rounds[0].set_result(None)
     assert (await reading)["Priority"] == 77
+
+
+async def test_a_token_that_is_revoked_while_its_read_waits_is_refused() -> None:
+    log = GatedLog()
+    async with bootstrapped(log=log) as callers, served(callers.api.server) as http:
+        token = (await callers.put("/v1/acl/token", {"Name": "t", "Type": "management"})).json
+        headers = f"{HEADERS}X-Nomad-Token: {token['SecretID']}\r\n"
+        wire = await http.learnt("/v1/jobs", headers=headers)
+        log.is_gated = True
+        reading = asyncio.create_task(wire.status(head("/v1/jobs", headers)))
+        await log.begun(1)
+        assert (await callers.call("DELETE", f"/v1/acl/token/{token['AccessorID']}")).status == 200
+        log.is_gated = False
+        log.rounds[0].set_result(None)
+        assert await reading == 403
 
 
 async def test_what_comes_behind_a_read_that_waits_is_answered_in_order(shared: Shared) -> None:
