@@ -25,6 +25,9 @@ ADVICE = (
     [
         ("_waiter", RequestHandler.start),
         ("_messages", RequestHandler.start),
+        ("self._close = True", RequestHandler.close),
+        ("self._force_close = True", RequestHandler.force_close),
+        ("conn.close()", web_server.Server.pre_shutdown),
         ("_next_keepalive_close_time", RequestHandler._process_keepalive),
         ("self._request_count += 1", RequestHandler.data_received),
         ("self._request_count += 1", RequestHandler.finish_response),

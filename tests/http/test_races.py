@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from yurt.fsm.acl import tokens
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import AnyCommand, DeleteEvaluations
 from yurt.testing.access import Callers, bootstrapped
@@ -398,6 +399,23 @@ async def test_a_token_that_was_read_before_its_revocation_is_not_written_back()
 
         assert (refused.status, "repeat the request without ModifyIndex" in refused.text) == (400, True)
         assert (recreated.status, recreated.json["SecretID"]) == (200, token["SecretID"])
+
+
+async def test_a_token_of_another_cluster_is_taken_without_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "REVOCATIONS_MAX", 2)
+    async with bootstrapped() as callers:
+        for _ in range(4):
+            revoked = own_token()
+            await callers.put("/v1/acl/token", revoked)
+            await callers.call("DELETE", f"/v1/acl/token/{revoked['AccessorID']}")
+        foreign = own_token()
+
+        refused = await callers.put("/v1/acl/token", {**foreign, "ModifyIndex": 1})
+        taken = await callers.put("/v1/acl/token", foreign)
+
+        assert refused.status == 400
+        assert "it may have been revoked up to index" in refused.text, "which ones were is forgotten"
+        assert (taken.status, taken.json["SecretID"]) == (200, foreign["SecretID"])
 
 
 def own_token() -> dict[str, Any]:

@@ -6,10 +6,10 @@ which this end does not read. Otherwise it is answered with 408, or closed where
 on which nothing came yet counts as one that has begun.
 
 A repeated read is answered as soon as its head is there, past aiohttp (`yurt.http.plain_reads.fast_path`): only on an
-idle connection, and only where the parser holds no part of a request. Where its answer waits for something, what comes
-behind it is held until then. That is known as long as each request ended where
+idle connection, and only where the parser holds no part of a request. That is known as long as each request ended where
 its bytes did. A head in parts, or a request behind another, switches it off for that connection, until a request
 without a body ends where its bytes do: the parser has read it, so neither a part of it nor anything behind it is left.
+Where the answer waits for something, what comes behind the read is held until then, so that answers keep their order.
 
 Bytes that are not HTTP are answered with 400, and the connection is closed. Neither logs a traceback: invalid bytes
 of a peer are not a defect (`yurt.http.edge.client_errors`).
@@ -37,7 +37,10 @@ LAST_LOOK_S = 0.05
 """How long after its time a head may still be read."""
 HEAD_MAX: Final = 4 * 1024
 """Bytes of a head that is kept."""
+HELD_MAX: Final = 64 * 1024
+"""Bytes held behind a read whose answer waits, from which on the connection is not read."""
 HEAD_END: Final = b"\r\n\r\n"
+NO_HEAD: Final = (b"", None)
 BAD_REQUEST = "Bad request: what was sent is not valid HTTP/1.1"
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -55,10 +58,6 @@ class HalfSent(web.RequestPayloadError):
     """The rest of a request's body did not arrive in time."""
 
 
-HELD_MAX: Final = 64 * 1024
-"""Bytes held behind a read whose answer waits, until the connection is not read any more."""
-
-
 class Answerer(Protocol):
     """Answers repeated requests of a connection."""
 
@@ -72,9 +71,6 @@ class Answerer(Protocol):
     def fits(self, block: bytes) -> bool:
         """Whether these are its headers."""
         ...
-
-
-NO_HEAD: Final = (b"", None)
 
 
 class Repeats:

@@ -208,8 +208,9 @@ def _upload_problems(state: Snapshot, token: ACLToken, secret: str, seen_index: 
     if token.type != CLIENT:
         problems.append("a token created with given ids must have Type client")
     if revoked_at := last_revocation(state, token.accessor_id, after=seen_index):
+        revoked = "was revoked at" if token.accessor_id in state.acl_revocations else "may have been revoked up to"
         problems.append(
-            f"it was revoked at index {revoked_at}, later than what this request has seen of it (index {seen_index});"
+            f"it {revoked} index {revoked_at}, later than what this request has seen of it (index {seen_index});"
             " to create it again, repeat the request without ModifyIndex"
         )
     return problems
