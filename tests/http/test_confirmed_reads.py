@@ -150,13 +150,8 @@ async def test_what_comes_behind_a_read_that_waits_is_bounded(shared: Shared) ->
     assert transport.is_reading() and not connection.repeats.held
 
 
-@pytest.mark.parametrize(
-    ("error", "in_next_round"),
-    [(Unavailable("cut off"), 0), (PermissionDenied("of etcd"), 0), (OSError("a defect"), 4)],
-)
-async def test_reads_without_a_confirmation_take_the_usual_way(
-    shared: Shared, error: Exception, in_next_round: int
-) -> None:
+@pytest.mark.parametrize("error", [Unavailable("cut off"), PermissionDenied("of etcd"), OSError("a defect")])
+async def test_all_that_wait_while_a_confirmation_fails_take_the_usual_way(shared: Shared, error: Exception) -> None:
     first, *others = shared.wires
     reading = [asyncio.create_task(first.status(head(JOB)))]
     await shared.log.begun(1)
@@ -165,7 +160,7 @@ async def test_reads_without_a_confirmation_take_the_usual_way(
     shared.log.is_gated = False
     shared.log.rounds[0].set_exception(error)
     assert await asyncio.gather(*reading) == [200] * len(reading)
-    assert shared.usual_reads() == 1 + in_next_round
+    assert shared.usual_reads() == len(reading)
 
 
 async def test_a_read_that_waits_while_the_agent_ends_is_answered(shared: Shared) -> None:

@@ -5,13 +5,14 @@ of the log's `confirm` proves that for every read that came before the round beg
 So reads wait in a list; one round at a time takes the whole list, and what comes during a round waits for the next one.
 Nothing rests on a clock: no lease saves a round, so a frozen or slow leader answers no read from an old state.
 
-Where a round fails, its reads take the usual way, which waits for a leader or passes them on to it. Where the rounds
-end, as at the end of the loop, so do those that still wait: no connection is left with a read that nobody answers.
+Where a round fails, every read that waits takes the usual way, which waits for a leader or passes it on to it: a second
+round would mostly fail as well, after as long a time.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from yurt.sdk.errors import YurtError
@@ -48,16 +49,17 @@ class ConfirmedReads:
         return len(self._waiting)
 
     async def _run(self) -> None:
-        """Rounds as long as reads wait."""
+        """Rounds as long as reads wait and none fails."""
         try:
             while self._waiting:
                 reads, self._waiting = self._waiting[::-1], []  # popped from the end: first come, first served
                 await self._round(reads)
+        except YurtError:
+            pass  # the usual way meets it too, and answers it
         finally:
             self._rounds = None
             left, self._waiting = self._waiting, []
-            for read in left:
-                read.go_on(is_confirmed=False)
+            _go_usual_way(left)
 
     async def _round(self, reads: list[WaitingRead]) -> None:
         now = self._leader.monotonic
@@ -69,8 +71,10 @@ class ConfirmedReads:
                 if now() - began > SLICE_S:
                     await asyncio.sleep(0)
                     began = now()
-        except YurtError:
-            pass  # the usual way meets it too, and answers it
         finally:
-            for read in reads:  # those of a round that failed or was cancelled
-                read.go_on(is_confirmed=False)
+            _go_usual_way(reversed(reads))  # those of a round that failed or was cancelled
+
+
+def _go_usual_way(reads: Iterable[WaitingRead]) -> None:
+    for read in reads:
+        read.go_on(is_confirmed=False)
