@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -15,6 +16,7 @@ from yurt.storage.memory import MemoryLog
 from yurt.testing.access import bootstrapped
 from yurt.testing.fakes import eventually
 from yurt.testing.http_api import Api, serving
+from yurt.testing.nightly import is_nightly
 
 from tests.http.raw_connections import HEADERS, JOB, Served, Wire, head, served
 
@@ -203,3 +205,67 @@ async def test_a_connection_may_end_while_its_read_waits(shared: Shared, caplog:
     shared.log.rounds[0].set_result(None)
     assert await reading == 200
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+class SlowLog(SharedLog):
+    """Confirms that this server leads at once or after a while."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__()
+        self._random = random
+
+    async def confirm(self) -> None:
+        await super().confirm()
+        await asyncio.sleep(self._random.choice([0, 0, 0.001, 0.003]))
+
+
+def of(line: str, headers: str = "", body: str = "") -> bytes:
+    """A request with a body."""
+    return f"{line} HTTP/1.1\r\n{HEADERS}{headers}\r\n{body}".encode()
+
+
+ANY_REQUEST = (
+    *[(head(JOB), 200, b'"ID":"web"')] * 4,
+    (head(f"{JOB}/summary"), 200, b'"JobID":"web"'),
+    (head("/v1/agent/health"), 200, b'"ok":true'),
+    (head("/v1/job/none"), 404, b""),
+    (b"\r\n" + head(JOB), 200, b'"ID":"web"'),
+    (of(f"GET {JOB}", "Content-Length: 0\r\n"), 200, b'"ID":"web"'),
+    (of(f"GET {JOB}", "Content-Length: 5\r\n", "GET /"), 200, b'"ID":"web"'),
+    (of("PUT /v1/jobs", "Content-Length: 2\r\n", "{}"), 400, b""),
+    (of("PUT /v1/jobs", "Transfer-Encoding: chunked\r\n", "2\r\n{}\r\n0\r\n\r\n"), 400, b""),
+)
+
+
+@pytest.mark.parametrize("seed", range(200 if is_nightly() else 2))
+async def test_requests_in_any_pieces_are_answered_in_order(seed: int) -> None:
+    random = Random(seed)
+    async with serving(log=SlowLog(random)) as api, served(api.server) as http:
+        await api.register()
+        asked = 0
+        for _ in range(15):
+            wire = await http.connect()
+            for _ in range(10):
+                requests = random.choices(ANY_REQUEST, k=random.randrange(1, 5))
+                data = b"".join(request for request, *_ in requests)
+                ends = [len(each) for each, *_ in requests] if random.random() < 0.5 else random.choices(range(99), k=3)
+                for piece in pieces(data, ends):
+                    wire.writer.write(piece)
+                    await asyncio.sleep(random.choice([0, 0, 0.0005, 0.002]))
+                for request, status, part in requests:
+                    answer = await wire.answer()
+                    assert int(answer.split()[1]) == status and part in answer, (request, answer)
+                asked += len(requests)
+            (connection,) = http.connections
+            assert connection.repeats.answered == connection._request_count, "none was lost or counted twice"
+            wire.writer.close()
+            await eventually(lambda: not http.connections)
+        assert 0 < http.usual < asked
+
+
+def pieces(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
+    """The data in pieces of these sizes, and the rest."""
+    for size in sizes:
+        yield data[:size]
+        data = data[size:]
+    yield data
