@@ -146,8 +146,8 @@ PUT /v1/acl/token | Makes a token. Its secret is in the answer, and nowhere else
 GET /v1/acl/token/self | The caller's token; the anonymous one for a caller without.
 GET /v1/acl/token/:id | A token by its accessor id; its secret is shown to its holder.
 PUT /v1/acl/token/:id | Changes name, type, policies and roles of a token. An unknown one is made, of type `client`, \
-if the body has `AccessorID` and an unused `SecretID`, both UUIDs; others are 400, `cannot find token ID`. So is one that \
-was revoked since the request arrived, or since the body's `ModifyIndex`: leave that out for a token of another cluster.
+if the body has `AccessorID` and an unused `SecretID`, both UUIDs; others are 400, `cannot find token ID`. So is one \
+that was revoked since the request arrived, or since its `ModifyIndex`: leave it out for a token of another cluster.
 DELETE /v1/acl/token/:id | Revokes a token.
 PUT /v1/acl/token/onetime | Makes a one-time token for the caller's own, valid for 10 minutes.
 PUT /v1/acl/token/onetime/exchange | The token behind a one-time token (`OneTimeSecretID`), which is used up.

@@ -246,21 +246,25 @@ async def test_requests_in_any_pieces_are_answered_in_order(seed: int) -> None:
         for _ in range(15):
             wire = await http.connect()
             for _ in range(10):
-                requests = random.choices(ANY_REQUEST, k=random.randrange(1, 5))
-                data = b"".join(request for request, *_ in requests)
-                ends = [len(each) for each, *_ in requests] if random.random() < 0.5 else random.choices(range(99), k=3)
-                for piece in pieces(data, ends):
-                    wire.writer.write(piece)
-                    await asyncio.sleep(random.choice([0, 0, 0.0005, 0.002]))
-                for request, status, part in requests:
-                    answer = await wire.answer()
-                    assert int(answer.split()[1]) == status and part in answer, (request, answer)
-                asked += len(requests)
+                asked += await ask_some(wire, random)
             (connection,) = http.connections
             assert connection.repeats.answered == connection._request_count, "none was lost or counted twice"
             wire.writer.close()
             await eventually(lambda: not http.connections)
         assert 0 < http.usual < asked
+
+
+async def ask_some(wire: Wire, random: Random) -> int:
+    """Send some requests in pieces, one for each request or as it comes, and check the answers; their number."""
+    requests = random.choices(ANY_REQUEST, k=random.randrange(1, 5))
+    sizes = [len(request) for request, *_ in requests] if random.random() < 0.5 else random.choices(range(99), k=3)
+    for piece in pieces(b"".join(request for request, *_ in requests), sizes):
+        wire.writer.write(piece)
+        await asyncio.sleep(random.choice([0, 0, 0.0005, 0.002]))
+    for request, status, part in requests:
+        answer = await wire.answer()
+        assert int(answer.split()[1]) == status and part in answer, (request, answer)
+    return len(requests)
 
 
 def pieces(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:

@@ -44,7 +44,7 @@ class CliCommand(NamedTuple):
 
     `usage_code` is what it exits with for a wrong command line; 0: with `failure_code`.
     `exclusive` names pairs of flags of which one can be given. Pairs that Nomad accepts are not refused: there, one of
-    both has no effect. Nor is an argument beside a flag for the same thing: the flag wins, as in Nomad.
+    both has no effect. A flag and an argument for the same thing are accepted, too: the flag wins, as in Nomad.
     """
 
     name: str

@@ -137,7 +137,7 @@ async def read_token(call: Call) -> web.Response:
 async def create_token(call: Call) -> web.Response:
     """PUT /v1/acl/token: a new token, if the body has no accessor id; otherwise as `update_token`."""
     call.need_acl()
-    arrived_at = call.read_state().index
+    arrived_at = call.view().index
     body = await call.body(TokenBody)
     if body.accessor_id:
         return await _write(call, body, arrived_at)
@@ -150,7 +150,7 @@ async def create_token(call: Call) -> web.Response:
 async def update_token(call: Call) -> web.Response:
     """PUT /v1/acl/token/:accessor: a changed token, or a new one with given ids."""
     call.need_acl()
-    arrived_at = call.read_state().index
+    arrived_at = call.view().index
     body = await call.body(TokenBody)
     if body.accessor_id.lower() != call.part("id").lower():
         raise Refused(400, "ACL token accessor does not match request path")
