@@ -49,6 +49,11 @@ def test_every_named_handler_is_a_coroutine_function_of_a_call(named: NamedHandl
     assert inspect.signature(function).return_annotation in ("web.Response", "web.StreamResponse")
 
 
+def test_every_handler_is_named_by_its_module() -> None:
+    """An attribute that a module of handlers has itself would be taken for the handler of this name."""
+    assert [route.path for route in ROUTES if not isinstance(route.handler, NamedHandler)] == []
+
+
 async def handler(call: Call) -> web.StreamResponse:
     return web.Response(text=call.part("job_id"))
 

@@ -69,23 +69,18 @@ class NamedHandler:
 
     async def _first_answer(self, call: Call) -> web.StreamResponse:
         if not self.home.is_imported:
-            await call.context.env.in_thread(self.home.load)
+            await call.context.env.in_thread(import_handlers, self.home)
         return await self.function(call)
 
 
 class HandlerModule:
-    """A module of handlers whose attributes are their names."""
+    """A module of handlers whose attributes are their names. A method here would take the place of a handler."""
 
     def __init__(self, module: str) -> None:
         self.module = module
         self.is_imported = False
         """Whether a thread has imported it. `sys.modules` has it from the beginning of its import, and a second request
         that looked there would wait for the first one's import in the event loop."""
-
-    def load(self) -> None:
-        """Import the module; blocks for milliseconds."""
-        import_module(self.module)
-        self.is_imported = True
 
     def __getattr__(self, name: str) -> NamedHandler:
         return NamedHandler(self, name)
@@ -94,6 +89,12 @@ class HandlerModule:
 def handlers_of(module: str) -> HandlerModule:
     """The handlers of a module, which is not imported yet."""
     return HandlerModule(module)
+
+
+def import_handlers(home: HandlerModule) -> None:
+    """Import a module of handlers; blocks for milliseconds."""
+    import_module(home.module)
+    home.is_imported = True
 
 
 def function_of(handler: Handler) -> Handler:

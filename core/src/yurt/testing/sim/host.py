@@ -19,7 +19,7 @@ from yurt.api.decode import prepare_jobs
 from yurt.client.networks.detection import Offered
 from yurt.client.networks.settings import NetworkSettings
 from yurt.http.route_table import ROUTES
-from yurt.http.routes import NamedHandler
+from yurt.http.routes import NamedHandler, import_handlers
 from yurt.server.keys import ciphers
 
 
@@ -79,7 +79,7 @@ def load_deferred_code() -> None:
     prepare_jobs()
     for route in ROUTES:
         if isinstance(route.handler, NamedHandler):
-            route.handler.home.load()
+            import_handlers(route.handler.home)
 
 
 @contextmanager
