@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from yurt.fsm.restore import framed
 from yurt.fsm.snapshot import encode
+from yurt.runtime.metrics import full_name
 from yurt.sdk.errors import Conflict
 from yurt.sdk.value import replace
 from yurt.server.log.restore import restore
@@ -21,7 +22,7 @@ from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace
 from yurt.structs.commands.versions import RegionRules, ruled
 from yurt.structs.node import Attribute, NodeDevice, NodeDeviceResource
-from yurt.structs.plan import DeploymentUpdate
+from yurt.structs.plan import DeploymentUpdate, Outcome, Plan
 from yurt.structs.policies import IdlePolicy
 from yurt.structs.quota import QuotaLimit, QuotaResources, QuotaSpec
 from yurt.structs.resources import RequestedDevice, Resources
@@ -173,6 +174,11 @@ async def test_quotas_count_shares_as_the_log_will_have_them(
     assert state.rules == max(earlier, version)
 
 
+def plans_checked(bench: Any) -> int:
+    """The number of plans that the metrics count as checked."""
+    return sum(each.value for each in bench.server.metrics.counts() if each.name == full_name("plan.submitted"))
+
+
 @pytest.mark.parametrize("moment", ["before the check", "after the check", "while it is encoded"])
 async def test_a_plan_of_newer_rules_is_checked_as_the_log_will_have_it_after_a_step_back(
     bench: Any, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -181,6 +187,13 @@ async def test_a_plan_of_newer_rules_is_checked_as_the_log_will_have_it_after_a_
     node, job = await four_shares(bench)
     applier = bench.server.term.applier
     env, checked = applier._env, list[int]()
+    handed_in, hand_in = list[Plan](), applier.hand_in
+
+    def handing_in(plan: Plan, outcome: Outcome) -> Any:
+        handed_in.append(plan)
+        return hand_in(plan, outcome)
+
+    monkeypatch.setattr(applier, "hand_in", handing_in)
 
     def step_back() -> None:
         checked.append(bench.server.state.last_rules)
@@ -217,3 +230,60 @@ async def test_a_plan_of_newer_rules_is_checked_as_the_log_will_have_it_after_a_
     assert used == [(("nvidia/gpu/h100", 1000),)], "no more than the quota, as the log has the shares"
     waiting = [each.quota_limit_reached for each in state.evals.values() if each.status == "blocked"]
     assert (len(state.allocs), waiting) == (1, ["one"])
+    assert plans_checked(bench) == len(handed_in) > 0, "one that is checked twice is counted once"
+
+
+async def test_a_plan_that_was_encoded_by_older_rules_of_a_moment_is_checked_again(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commands leave out the parts, by which it was checked and which the next command would have again."""
+    _, job = await four_shares(bench)
+    applier = bench.server.term.applier
+    env, encoded = applier._env, list[int]()
+    in_thread = env.in_thread
+
+    async def in_a_moment(function: Any, *arguments: Any, **named: Any) -> Any:
+        if function != applier._writer.prepare:
+            return await in_thread(function, *arguments, **named)
+        version = DEVICE_PART_RULES - 1 if not encoded else RULES_VERSION
+        monkeypatch.setattr(NoPeers, "rules", RegionRules(version=version))
+        made = await in_thread(function, *arguments, **named)
+        monkeypatch.setattr(NoPeers, "rules", RegionRules())
+        encoded.append(version)
+        return made
+
+    monkeypatch.setattr(plan_applier, "THREAD_SIZE", 0)
+    monkeypatch.setattr(env, "in_thread", in_a_moment)
+    await bench.server.resources.jobs.register(job)
+    await bench.until(lambda: len(bench.server.state.allocs) == 4)
+
+    assert encoded == [DEVICE_PART_RULES - 1, RULES_VERSION]
+    used = [usage.devices for usage in bench.server.state.columns.by_namespace.get("team", {}).values()]
+    assert used == [(("nvidia/gpu/h100", 1000),)]
+
+
+async def test_a_refused_plan_that_waits_for_older_rules_in_the_log_holds_up_no_other(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, job = await four_shares(bench)
+    applier = bench.server.term.applier
+    hand_in, log = applier.hand_in, applier._writer._log
+    append, may_append = log.append, asyncio.Event()
+
+    async def held_append(*arguments: Any, **named: Any) -> Any:
+        await may_append.wait()
+        return await append(*arguments, **named)
+
+    def after_a_step_back(plan: Plan, outcome: Outcome) -> Any:
+        monkeypatch.setattr(NoPeers, "rules", RegionRules(version=DEVICE_PART_RULES - 1, behind=("srv2.global",)))
+        monkeypatch.setattr(log, "append", held_append)
+        monkeypatch.setattr(applier, "hand_in", hand_in)
+        hand_in(plan, outcome)
+        return hand_in(plan, outcome)
+
+    monkeypatch.setattr(applier, "hand_in", after_a_step_back)
+    await bench.server.resources.jobs.register(job)
+    await bench.until(lambda: plans_checked(bench) == 2)
+    assert not bench.server.state.allocs
+    may_append.set()
+    await bench.until(lambda: len(bench.server.state.allocs) == 1)

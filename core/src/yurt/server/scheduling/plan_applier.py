@@ -25,7 +25,7 @@ from yurt.runtime.metrics import Metrics
 from yurt.runtime.supervise import outcome_of
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace
-from yurt.server.log.log_writer import Committed
+from yurt.server.log.log_writer import Committed, Prepared
 from yurt.server.log.replica import Replica
 from yurt.server.metrics import observe_plan
 from yurt.server.scheduling.replay import History
@@ -73,7 +73,10 @@ class _Submission(NamedTuple):
 
 
 class _Checked(NamedTuple):
-    """A checked plan: its accepted part, the parts' commands, and the future of their results."""
+    """A checked plan: its accepted part, the parts' commands, and the future of their results.
+
+    Without parts nothing of the plan is stored, and it is answered after another command.
+    """
 
     result: PlanResult
     parts: tuple[Plan, ...]
@@ -198,7 +201,10 @@ class PlanApplier:
                 turn = 0
 
     async def _check(self, plan: Plan, outcome: Outcome, size: int) -> _Checked | PlanResult:
-        """Check a plan of this size and propose the accepted part; returns a result when there is none."""
+        """Check a plan of this size and propose the accepted part; returns a result when there is none.
+
+        The plan is checked again after each step back of the region's rules; only the last check is counted.
+        """
         # Older servers store less of a plan. Quotas must count what the log will have: without the part of a device a
         # share counts as a whole one.
         rules = self._writer.rules()
@@ -213,17 +219,14 @@ class PlanApplier:
         else:
             result = scheduler.check_plan(view, plan, **self._limits)
         accepted = result.accepted
-        size = size if accepted is plan else size_of(accepted)
-        observe_plan(self._metrics, plan, result, size=size, seconds=self._env.monotonic() - started)
-        if self._rejections is not None and result.rejected_nodes:
-            self._take_out(result, self._rejections)
-        evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)
+        size, seconds = size if accepted is plan else size_of(accepted), self._env.monotonic() - started
         if accepted.is_empty and not result.is_full:
-            index = state.index
-            if rules.version < state.last_rules:
+            self._count(plan, result, size=size, seconds=seconds)
+            if self._writer.rules().version < self._writer.state.last_rules:
                 # Attempts plan by the rules of the last command: without a newer one the next would repeat this plan.
-                index = (await self._writer.submit(KeepAlive())).index
-            return replace(result, refresh_index=max(result.refresh_index, index))
+                return _Checked(result, (), self._writer.enqueue((KeepAlive(),)))
+            return replace(result, refresh_index=max(result.refresh_index, state.index))
+        evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)
         is_large = size > THREAD_SIZE
         parts = await self._env.in_thread(cut_plan, accepted) if is_large else cut_plan(accepted)
         mint = Mint(self._env.now(), self._env.uuid)
@@ -234,9 +237,10 @@ class PlanApplier:
         else:
             commands = part_commands(parts, evaluations, follow_ups(outcome), preempted, checked_at=state.index)
         prepared = await self._env.in_thread(self._writer.prepare, commands) if is_large else commands
-        if self._writer.rules().version < rules.version:
+        if self._rules_of(prepared) < rules.version:
             # During one of the waits an older server has come back: the log will have less than was checked.
             return await self._check(plan, outcome, size_of(plan))
+        self._count(plan, result, size=size, seconds=seconds)
         # No wait between `enqueue` and `add`: a state with the plan stored would be taken for one without it.
         written = self._writer.enqueue(prepared)
         self._time("plan.apply", written)
@@ -244,6 +248,17 @@ class PlanApplier:
             self._in_flight = scheduler.InFlightPlans()
         self._in_flight.add(self._writer.state, parts)
         return _Checked(result, parts, written, staged)
+
+    def _rules_of(self, commands: Sequence[AnyCommand | Prepared]) -> int:
+        """The oldest rules that commands are stored by: those of now, or of the moment at which one was encoded."""
+        encoded = [each.command.rules_version for each in commands if isinstance(each, Prepared)]
+        return min([self._writer.rules().version, *encoded])
+
+    def _count(self, plan: Plan, result: PlanResult, *, size: int, seconds: float) -> None:
+        """Count a checked plan and the nodes that refuse it; `size` is that of the accepted part."""
+        observe_plan(self._metrics, plan, result, size=size, seconds=seconds)
+        if self._rejections is not None and result.rejected_nodes:
+            self._take_out(result, self._rejections)
 
     def _take_out(self, result: PlanResult, rejections: Rejections) -> None:
         """Make nodes ineligible that repeatedly refuse plans; one skipped now is detected again."""
