@@ -18,7 +18,7 @@ from yurt.http.app import make_app
 from yurt.http.call import Call
 from yurt.http.dispatcher import JOB, JobPaths, add_routes
 from yurt.http.route_table import ROUTES
-from yurt.http.routes import QUERY, ROW, NamedHandler, Route, function_of, handlers_of
+from yurt.http.routes import QUERY, ROW, HandlerModule, NamedHandler, Route, function_of, handlers_of
 from yurt.testing.authorities import Grants
 from yurt.testing.http_api import serving
 
@@ -153,10 +153,10 @@ class ImportingEnv:
         self.may_end = asyncio.Event()
         self.imports: list[str] = []
 
-    async def in_thread(self, function: Callable[[str], object], module: str) -> None:
-        self.imports.append(module)
+    async def in_thread(self, function: Callable[[HandlerModule], object], home: HandlerModule) -> None:
+        self.imports.append(home.module)
         await self.may_end.wait()
-        function(module)
+        function(home)
 
 
 async def test_a_request_during_the_import_of_its_handlers_does_not_import_them_in_the_event_loop() -> None:
