@@ -571,6 +571,39 @@ def test_the_owner_of_an_instance_on_a_listed_card_is_found_by_the_first_report(
     assert (prepared.number, prepared.is_new) == (1, False)
 
 
+def test_a_later_report_finds_no_owner_of_an_instance(tmp_path: Path) -> None:
+    """A task that is new in it would get the instance of a task that has ended."""
+    bench = Bench(tmp_path, CARD, driver=Driver(small(1, 0)), owners=())
+    bench.cards.report(())
+    bench.driver.refusal = "a process still uses it"
+    bench.cards.keep(bench.control)
+    bench.cards.report((claim("new", SMALL, 0),))
+    bench.driver.refusal = ""
+    bench.cards.keep(bench.control)
+    ((_, prepared),) = bench.take(claim("new", SMALL, 0)).items()
+    assert prepared.is_new and bench.driver.changes == [("destroy", 1), ("create", "1g.10gb", 0)]
+
+
+def test_a_card_whose_instance_cannot_be_destroyed_is_suspect(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(small(1, 0)), owners=(owner(1, 0),))
+    bench.driver.refusal = "a process still uses it"
+    bench.cards.report(())
+    bench.cards.keep(bench.control)
+    verdict = bench.cards.verdict(CARD)
+    assert verdict is not None and (verdict.severity, verdict.reason) == ("suspect", bench.driver.refusal)
+    bench.driver.refusal = ""
+    bench.cards.keep(bench.control)
+    assert bench.cards.verdict(CARD) is None
+
+
+def test_a_task_that_owns_an_instance_is_given_no_other_by_the_first_report(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CARD, driver=Driver(small(1, 6), small(2, 0)), owners=(owner(1, 6),))
+    bench.cards.report((claim("running", SMALL, 0),))
+    bench.cards.keep(bench.control)
+    ((_, prepared),) = bench.take(claim("running", SMALL, 0)).items()
+    assert prepared.is_new and ("destroy", 2) in bench.driver.changes
+
+
 def test_a_listed_card_is_not_given_back(tmp_path: Path) -> None:
     bench = Bench(tmp_path, CARD, driver=Driver(small(1, 0)), owners=(owner(1, 0),))
     bench.cards.report(())

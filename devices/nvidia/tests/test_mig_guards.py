@@ -280,3 +280,23 @@ def test_owners_of_an_earlier_boot_are_forgotten_and_their_cards_are_not(tmp_pat
     assert MigRecord(str(tmp_path), "boot-1").read()[gpu(0)].owners == (owner,)
     assert MigRecord(str(tmp_path), "").read()[gpu(0)].owners == (owner,)
     assert MigRecord(str(tmp_path), "boot-2").read()[gpu(0)].owners == ()
+
+
+async def test_the_owners_of_a_record_without_uuids_and_boot_are_kept_and_completed(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    """Earlier versions of the plugin wrote neither."""
+    await left_behind(make_bench, machine, claim("running", SMALL, 0), claim("ended", SMALL, 1))
+    record = machine.parent / RECORD
+    found = json.loads(record.read_text())
+    assert found[gpu(0)].pop("BootID")
+    for each in found[gpu(0)]["Owners"]:
+        each.pop("Uuid", None)
+    record.write_text(json.dumps(found))
+    async with restarted(machine, [gpu(0)]) as (again, _):
+        await again.plugin.update_claims((claim("running", SMALL, 0),))
+        assert instances(machine) == [(0, 1)] and recorded_owners(machine) == ["running"]
+        written = json.loads(record.read_text())[gpu(0)]
+        assert written["BootID"] and written["Owners"][0]["Uuid"] == card(machine)["migs"][0]["uuid"]
+        given = await again.plugin.reserve(claim("running", SMALL, 0))
+        assert given.env["NVIDIA_VISIBLE_DEVICES"] == written["Owners"][0]["Uuid"]
