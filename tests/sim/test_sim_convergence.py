@@ -14,13 +14,14 @@ from yurt.testing.sim.transcript import Transcript
 WEB = Job(id="web", namespace="default", version=2, create_index=7)
 
 
-def checks_after(deployment_status: str) -> Checks:
-    """Checks that saw the deployment of WEB with this status."""
+def checks_after(*statuses: str) -> Checks:
+    """Checks that saw deployments of WEB with these statuses, one after the other."""
     loop = SimLoop(1)
     checks = Checks(Transcript(loop))
     loop.close()
-    deployment = Deployment(id="d", job_id="web", job_version=2, job_create_index=7, status=deployment_status)
-    checks._check_changes(Snapshot.empty(), [Change("deployments", "d", None, deployment)])
+    for each in statuses:
+        deployment = Deployment(id="d", job_id="web", job_version=2, job_create_index=7, status=each)
+        checks._check_changes(Snapshot.empty(), [Change("deployments", "d", None, deployment)])
     return checks
 
 
@@ -32,3 +33,8 @@ def test_a_version_whose_failed_deployment_was_collected_places_nothing_more() -
 def test_a_version_whose_deployment_did_not_fail_must_run() -> None:
     assert version_of(WEB) not in checks_after(status.DEPLOYMENT_SUCCESSFUL).failed
     assert not is_halted(Snapshot.empty(), WEB, has_failed=False)
+
+
+def test_a_version_that_got_another_deployment_after_the_failed_one_must_run() -> None:
+    again = (status.DEPLOYMENT_FAILED, status.DEPLOYMENT_RUNNING, status.DEPLOYMENT_SUCCESSFUL)
+    assert version_of(WEB) not in checks_after(*again).failed

@@ -140,9 +140,12 @@ class Checks:
             check_names(state, state.allocs_of_job(*key))
 
     def _note_failed(self, deployment: Deployment) -> None:
+        version = (deployment.namespace, deployment.job_id, deployment.job_create_index, deployment.job_version)
         if deployment.status == status.DEPLOYMENT_FAILED:
-            version = (deployment.job_create_index, deployment.job_version)
-            self.failed.add((deployment.namespace, deployment.job_id, *version))
+            self.failed.add(version)
+        else:
+            # A version whose failed deployment was collected may get another one, by which it must run again.
+            self.failed.discard(version)
 
     def _check_alloc(self, state: Snapshot, change: Change) -> None:
         before, after = change.before, change.after
