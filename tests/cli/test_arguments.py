@@ -94,7 +94,6 @@ def test_a_running_job_among_several_starts_none(api: Any, run: Any) -> None:
         ("node", "drain", "-disable"),
         ("node", "eligibility", "-disable"),
         ("node", "gpu", "-disable=g1"),
-        ("node", "status"),
     ],
 )
 def test_self_with_another_node_changes_neither(api: Any, run: Any, words: tuple[str, ...]) -> None:
