@@ -43,7 +43,7 @@ FAILS_WITH_REASON = {
 PASSED_MIN = 250
 """Of all tests."""
 SAMPLE = 5
-"""One of so many tests of each kind of object runs outside of `make nightly`."""
+"""Outside of `make nightly`, one test in this number runs for each kind of object, and at least one."""
 RESULT = re.compile(r"^--- (PASS|FAIL|SKIP): (Test\w*) ", re.MULTILINE)
 
 

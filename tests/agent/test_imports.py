@@ -87,7 +87,7 @@ NO_ENGINES = {
 }
 """The plugins' blocks, so that an engine of the machine that runs the tests is not found."""
 LAST_IMPORT = "yurt.filters"
-"""What an agent imports last, in a thread, once it has told that it is ready: for the first read."""
+"""The last import of an agent. A thread does it for the first read, after the agent is ready."""
 
 
 @pytest.fixture(scope="module")

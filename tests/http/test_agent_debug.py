@@ -17,7 +17,7 @@ from yurt.testing.http_api import NODE_ID, Api, add_ready_node, serving
 
 SECRET = "s3cr3t-of-the-agent"
 MANY = 1_700_000
-"""Objects; the collector lists so many in about 50 ms, in which no thread gets a turn."""
+"""The number of objects that the collector lists in about 50 ms, while no other thread runs."""
 
 
 @pytest.fixture

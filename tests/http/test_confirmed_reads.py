@@ -78,7 +78,7 @@ async def shared() -> AsyncIterator[Shared]:
 
 
 async def all_waiting(shared: Shared, count: int) -> None:
-    """So many reads wait for the next round."""
+    """Wait until this number of reads waits for the next round."""
     await eventually(lambda: len(shared.http.fast_path.confirmed) == count)
 
 

@@ -219,7 +219,7 @@ async def read_events(api: Api, query: str, count: int) -> list[dict[str, Any]]:
 
 
 async def read_lines(api: Api, query: str, events: int) -> list[dict[str, Any]]:
-    """The first lines of a stream, up to so many events."""
+    """The first lines of a stream, until they hold this number of events."""
     found: list[dict[str, Any]] = []
     async with asyncio.timeout(60), api.client.get(f"/v1/event/stream?{query}") as response:
         assert await response.content.readline() == b"{}\n"

@@ -274,7 +274,7 @@ async def test_an_instance_of_another_uuid_at_the_place_of_a_task_is_not_the_tas
 
 
 def test_owners_of_an_earlier_boot_are_forgotten_and_their_cards_are_not(tmp_path: Path) -> None:
-    """No instance outlives a restart of the machine: what is there after it was made by another tool."""
+    """A restart of the machine ends all instances, so those found afterwards belong to another tool."""
     owner = InstanceOwner(number=1, start=0, alloc_id="a", task_name="task")
     MigRecord(str(tmp_path), "boot-1").write({gpu(0): RecordedCard(owners=(owner,))})
     assert MigRecord(str(tmp_path), "boot-1").read()[gpu(0)].owners == (owner,)

@@ -304,7 +304,7 @@ class ApiProtocol(RepeatingConnection):
             self._body.set_exception(web.RequestPayloadError("the body is not valid HTTP"))
 
     def _is_idle(self) -> bool:
-        """Whether every request is answered, no byte of a next one has come, and the client reads what is sent.
+        """Whether all requests are answered, no part of another has arrived, and the client reads its answers.
 
         aiohttp's handler then waits for a request, or is about to: it has written an answer and has yet to be called
         by the loop, which a client that asks again at once may precede.

@@ -142,7 +142,7 @@ def compare(
 def _differing(
     plans: Sequence[Plan], one: Interpreter, other: Interpreter, tell: Callable[[str], None]
 ) -> tuple[int, ...]:
-    """The seeds with two digests, each told with the first lines that differ."""
+    """The seeds with two digests; tells the first lines that differ."""
     ones, others = _both(one, other, tuple(plans))
     for plan in plans:
         if ones[plan.seed].problem:
