@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from yurt.access.actor import EVERYBODY, Actor, NoToken
 from yurt.access.needs import ANONYMOUS, MANAGEMENT, NODE_READ, EachRow, Need, satisfied
 from yurt.sdk.errors import DENIED, PermissionDenied
@@ -271,7 +273,7 @@ class MadeDecision(NamedTuple):
     is_allowed: bool
 
 
-class ObjectName(NamedTuple):
+class ObjectName(msgspec.Struct, frozen=True):
     """The object that a request is about: its kind, as `job` or `acl/token`, and its name or id."""
 
     kind: str = ""

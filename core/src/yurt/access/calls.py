@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from yurt.sdk.errors import PermissionDenied
 from yurt.sdk.value import Value
@@ -40,7 +42,7 @@ def _none(request: Any) -> Iterable[str]:
     return ()
 
 
-class CallNeed(NamedTuple):
+class CallNeed(msgspec.Struct, frozen=True):
     """The need of a call."""
 
     callers: frozenset[CallerKind]

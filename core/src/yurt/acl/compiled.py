@@ -11,7 +11,8 @@ and a denied capability of operators stay denied.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.access.needs import Area
 from yurt.acl.globs import Labels
@@ -19,7 +20,7 @@ from yurt.acl.policy import AreaLevel, Granted, Policy, Rule, path_label
 from yurt.acl.vocabulary import DENY, RANKS
 
 
-class Grants(NamedTuple):
+class Grants(msgspec.Struct, frozen=True):
     """What the policies grant under one label."""
 
     label: str

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
+import msgspec
+
 from yurt.access.needs import Area
 from yurt.acl.globs import STAR, matcher
 from yurt.acl.parsing import parse_policy
@@ -51,7 +53,7 @@ class LintFinding(NamedTuple):
     hint: str = ""
 
 
-class Names(NamedTuple):
+class Names(msgspec.Struct, frozen=True):
     """The names of a cluster; None for those that were not requested."""
 
     namespaces: Collection[str] | None = None
@@ -59,7 +61,7 @@ class Names(NamedTuple):
     host_volumes: Collection[str] | None = None
 
 
-class _Label(NamedTuple):
+class _Label(msgspec.Struct, frozen=True):
     """One label of a kind of block, and the first block that has it."""
 
     kind: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from yurt.sdk.errors import Invalid
 
@@ -20,7 +22,7 @@ def path_label(namespace: str, path: str) -> str:
     return f"{namespace}{SEPARATOR}{path}"
 
 
-class Rule(NamedTuple):
+class Rule(msgspec.Struct, frozen=True):
     """One grant or denial of a policy, with its place in the text."""
 
     policy: str
@@ -37,7 +39,7 @@ Granted = Mapping[str, Rule]
 """The rule that grants each capability; of a denial the only key is `deny`."""
 
 
-class Block(NamedTuple):
+class Block(msgspec.Struct, frozen=True):
     """A policy's rules about the objects of one label."""
 
     label: str
@@ -46,7 +48,7 @@ class Block(NamedTuple):
     """The block itself, which also counts when it grants nothing."""
 
 
-class PathBlock(NamedTuple):
+class PathBlock(msgspec.Struct, frozen=True):
     """A policy's rules about paths of variables in the namespaces of a label."""
 
     namespace: str
@@ -55,7 +57,7 @@ class PathBlock(NamedTuple):
     rule: Rule
 
 
-class AreaLevel(NamedTuple):
+class AreaLevel(msgspec.Struct, frozen=True):
     """The level that a policy gives in an area of the cluster."""
 
     area: str
@@ -63,7 +65,7 @@ class AreaLevel(NamedTuple):
     rule: Rule
 
 
-class Written(NamedTuple):
+class Written(msgspec.Struct, frozen=True):
     """One word of a policy in its text: a level, or a capability in a list."""
 
     kind: str
@@ -77,7 +79,7 @@ class Written(NamedTuple):
     rule: Rule
 
 
-class Policy(NamedTuple):
+class Policy(msgspec.Struct, frozen=True):
     """One policy; several blocks may have the same label."""
 
     name: str

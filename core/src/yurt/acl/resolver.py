@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
+
+import msgspec
 
 from yurt.access import Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
 from yurt.acl.assignments import attached_policies, policies_of, token_of
@@ -56,7 +58,7 @@ class _TakesLong(Exception):
         self.texts = texts
 
 
-class Resolved(NamedTuple):
+class Resolved(msgspec.Struct, frozen=True):
     """A caller's rights, and the token that they come from."""
 
     rights: Rights
@@ -65,7 +67,7 @@ class Resolved(NamedTuple):
     """Why a caller is anonymous."""
 
 
-class _CachedRights(NamedTuple):
+class _CachedRights(msgspec.Struct, frozen=True):
     """Cached rights, and the tables from which they were computed."""
 
     tables: tuple[object, ...]

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Final, NamedTuple, assert_never
 
+import msgspec
+
 from yurt.access import ANYWHERE, Need, Scope
 from yurt.access.needs import (
     AllOf,
@@ -58,7 +60,7 @@ class Right(NamedTuple):
     word: str
 
 
-class Suggestion(NamedTuple):
+class Suggestion(msgspec.Struct, frozen=True):
     """A policy, and the needs that no policy can satisfy."""
 
     rights: tuple[Right, ...]

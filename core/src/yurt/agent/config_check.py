@@ -8,7 +8,9 @@ either. Out: plain dictionaries, each single block one dictionary, each labelled
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
+
+import msgspec
 
 from yurt.agent.config_keys import ABSENT, ConfigBlock, Entry, Key
 from yurt.lifecycle.durations import duration_text
@@ -26,7 +28,7 @@ REASONS = {
 Path: TypeAlias = tuple[str | int, ...]
 
 
-class ConfigFinding(NamedTuple):
+class ConfigFinding(msgspec.Struct, frozen=True):
     """A problem, and the path to it in the data as given."""
 
     path: Path

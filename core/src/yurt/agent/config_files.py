@@ -7,7 +7,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
+
+import msgspec
 
 from yurt.agent.config_check import check, merge
 from yurt.agent.config_keys import ROOT
@@ -19,7 +21,7 @@ PlaceOf: TypeAlias = Callable[[tuple[str | int, ...]], str]
 """Returns `:line:column` of a part of the file, or "" when unknown."""
 
 
-class SourceFile(NamedTuple):
+class SourceFile(msgspec.Struct, frozen=True):
     """One file as it was read."""
 
     name: str
@@ -27,7 +29,7 @@ class SourceFile(NamedTuple):
     place_of: PlaceOf
 
 
-class ConfigSources(NamedTuple):
+class ConfigSources(msgspec.Struct, frozen=True):
     """The files that a configuration was read from, in their order."""
 
     files: tuple[SourceFile, ...] = ()

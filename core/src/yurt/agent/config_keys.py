@@ -10,14 +10,16 @@ minimum and, unless it is left out, its maximum.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+import msgspec
 
 from yurt.sdk.value import parse_duration
 
 USED, ACCEPTED, ABSENT = "used", "accepted", "absent"
 
 
-class Key(NamedTuple):
+class Key(msgspec.Struct, frozen=True):
     """A value: its type, whether it has an effect, the values of an absent one that may be given, and the bounds."""
 
     type: str
@@ -28,7 +30,7 @@ class Key(NamedTuple):
     maximum: int | None = None
 
 
-class ConfigBlock(NamedTuple):
+class ConfigBlock(msgspec.Struct, frozen=True):
     """A block of keys and blocks; `is_labelled` means `name "label" { }`, any number of them."""
 
     entries: Mapping[str, Entry]

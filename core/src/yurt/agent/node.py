@@ -365,11 +365,11 @@ def _metric_tasks(config: AgentConfig, app: web.Application) -> Mapping[str, Bac
 
     context = app[CONTEXT]
     source = MetricsSource(settings=context.agent.telemetry, region=config.region, metrics=context.metrics)
-    source = source._replace(client=context.client)
+    source = replace(source, client=context.client)
     if (server := context.server) is not None:
         # These go to the operator's own collectors: all rows are counted, as `/v1/metrics` does for everybody.
         view = partial(_whole_view, server)
-        source = source._replace(facts=server.facts, view=view, cluster=app[CLUSTER])
+        source = replace(source, facts=server.facts, view=view, cluster=app[CLUSTER])
     return {"metrics": partial(run_sinks, settings, context.env, partial(gather, source))}
 
 

@@ -53,7 +53,7 @@ class _ValueShape(NamedTuple):
     info: inspect.StructType | None
 
 
-class _KeyTable(NamedTuple):
+class _KeyTable(msgspec.Struct, frozen=True):
     exact: dict[str, _ValueShape]
     folded: dict[str, _ValueShape]
 

@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import islice, repeat
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import quote, unquote
+
+import msgspec
 
 from yurt.sdk.errors import Invalid
 
@@ -73,7 +75,7 @@ def in_order(rows: Iterable[R], key: Callable[[R], Any]) -> Iterator[R | None]:
     yield from merge(*runs, key=key)
 
 
-class Page(NamedTuple):
+class Page(msgspec.Struct, frozen=True):
     """Rows in the shape of the API, and the token of the next page ("" for none)."""
 
     rows: list[dict[str, Any]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -78,7 +78,7 @@ def cleaner(is_secret: Callable[[str], bool], shown: str) -> Clean:
     return clean
 
 
-class EncodedRequest(NamedTuple):
+class EncodedRequest(msgspec.Struct, frozen=True):
     """The parts of a line that the lines of one request share, as JSON."""
 
     auth: msgspec.Raw

@@ -25,7 +25,7 @@ class AuditedDecision(NamedTuple):
     is_allowed: bool
 
 
-class AuditedLine(NamedTuple):
+class AuditedLine(msgspec.Struct, frozen=True):
     """One completed request, from which a policy can be derived."""
 
     accessor_id: str
@@ -37,7 +37,7 @@ class AuditedLine(NamedTuple):
     omitted: int
 
 
-class Needs(NamedTuple):
+class Needs(msgspec.Struct, frozen=True):
     """The needs of a token's requests."""
 
     requests: int

@@ -34,7 +34,7 @@ Place = Literal["ready", "failed", "delayed", "pending", "outstanding", "cancela
 """The state of an evaluation in the broker; "" when the broker does not have it."""
 
 
-class Delivery(NamedTuple):
+class Delivery(msgspec.Struct, frozen=True):
     """An evaluation delivered to a worker; `token` proves that the worker still owns it."""
 
     evaluation: Evaluation
@@ -66,7 +66,7 @@ class BrokerStats(NamedTuple):
     cancelable: int
 
 
-class QueueCount(NamedTuple):
+class QueueCount(msgspec.Struct, frozen=True):
     """The number of evaluations of one queue that a worker may take, and the number that workers have."""
 
     ready: int = 0

@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -89,7 +89,7 @@ RECOVERY_LIMIT_S = 30.0
 Describe = Callable[[ClientConfig, NodeIdentity, Mapping[str, str]], Node]
 
 
-class ClientLoop(NamedTuple):
+class ClientLoop(msgspec.Struct, frozen=True):
     """A task that runs as long as the client; if it `may_fail`, its failure leaves the others running."""
 
     name: str

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 import psutil
 
 from yurt.client.allocations.alloc_runner import AllocRunner
@@ -31,7 +32,7 @@ DEVICE_ALLOCS_MAX: Final = 256
 """The largest number of allocations with gauges of their cards."""
 
 
-class GaugeSettings(NamedTuple):
+class GaugeSettings(msgspec.Struct, frozen=True):
     """The metrics that the operator has configured."""
 
     node: bool = False

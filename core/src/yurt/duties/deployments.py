@@ -10,7 +10,9 @@ active deployment are not rescheduled otherwise, and nobody would look at it aga
 from __future__ import annotations
 
 from heapq import nsmallest
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.fsm.alloc_triggers import is_reschedulable
 from yurt.fsm.eval_triggers import Mint, evaluation_of
@@ -39,7 +41,7 @@ FAILED_BY_USER: Final = "Deployment marked as failed"
 NEWER_VERSION: Final = " - not rolling back as the job has a newer version"
 
 
-class SeenDeployment(NamedTuple):
+class SeenDeployment(msgspec.Struct, frozen=True):
     """The deployment's health at the job's last evaluation: (healthy, unhealthy) by group."""
 
     counts: tuple[tuple[str, int, int], ...] = ()
@@ -97,7 +99,7 @@ def next_deadline(deployment: Deployment) -> UnixNano | None:
     return UnixNano(min(times)) if times else None
 
 
-class DeploymentFailure(NamedTuple):
+class DeploymentFailure(msgspec.Struct, frozen=True):
     """Why a deployment has failed, and in which groups."""
 
     reason: str

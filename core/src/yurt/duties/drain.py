@@ -9,7 +9,9 @@ reports its end or the servers mark it lost.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.fsm.eval_triggers import Mint, evaluations_of
 from yurt.sdk.value import UnixNano, replace
@@ -26,7 +28,7 @@ SUBSYSTEM: Final = "Drain"
 KINDS: Final = {status.JOB_BATCH: "batch", status.JOB_SYSBATCH: "batch", status.JOB_SYSTEM: "system"}
 
 
-class Left(NamedTuple):
+class Left(msgspec.Struct, frozen=True):
     """The remaining allocations on a draining node."""
 
     service: tuple[Allocation, ...]

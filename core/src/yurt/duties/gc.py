@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
 
 from yurt.fsm.basis import expectation
 from yurt.sdk.value import UnixNano, Value
@@ -58,7 +60,7 @@ class Cutoffs(Value):
     deployment: UnixNano
 
 
-class Dead(NamedTuple):
+class Dead(msgspec.Struct, frozen=True):
     """A job to delete."""
 
     key: JobKey

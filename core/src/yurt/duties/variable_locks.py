@@ -7,14 +7,16 @@ again. A lock that ends because its time is over, not because its holder let go,
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+import msgspec
+
+from yurt.sdk.value import replace
 from yurt.structs.variable import EncryptedVariable
 
 Key = tuple[str, str]
 
 
-class LockLease(NamedTuple):
+class LockLease(msgspec.Struct, frozen=True):
     """A lock and its expiry, unix ns."""
 
     lock_id: str
@@ -51,7 +53,7 @@ class VariableLocks:
         lease = self.leases.get(key)
         if lease is None or lease.lock_id != lock_id:
             return False
-        self.leases[key] = lease._replace(ends_at=now + lease.ttl)
+        self.leases[key] = replace(lease, ends_at=now + lease.ttl)
         return True
 
     def is_delayed(self, key: Key, now: int) -> bool:

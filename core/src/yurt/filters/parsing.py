@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.filters.evaluation import Loop, Predicate, Row, contains, equals, find, is_empty, is_nil, matches
 from yurt.regexps import SearchBudget, TooMuchWork
@@ -55,7 +56,7 @@ _OPERATORS = (
 )
 
 
-class _Token(NamedTuple):
+class _Token(msgspec.Struct, frozen=True):
     kind: str
     text: str
     at: int

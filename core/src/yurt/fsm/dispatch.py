@@ -7,7 +7,9 @@ never trips one (invariant A11).
 
 from __future__ import annotations
 
-from typing import NamedTuple, assert_never
+from typing import assert_never
+
+import msgspec
 
 from yurt.fsm.acl import apply_acl
 from yurt.fsm.allocs import apply_alloc
@@ -44,7 +46,7 @@ from yurt.structs.commands import (
 )
 
 
-class ApplyResult(NamedTuple):
+class ApplyResult(msgspec.Struct, frozen=True):
     """The state after a command, the changes, and whether the command was accepted."""
 
     state: Snapshot

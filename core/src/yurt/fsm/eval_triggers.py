@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from itertools import count, takewhile
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
@@ -24,7 +26,7 @@ from yurt.structs.status import Trigger
 SYSTEM_TYPES = (status.JOB_SYSTEM, status.JOB_SYSBATCH)
 
 
-class Mint(NamedTuple):
+class Mint(msgspec.Struct, frozen=True):
     """A source of new evaluations: the time and new ids."""
 
     now: UnixNano

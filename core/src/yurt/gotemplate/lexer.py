@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.gotemplate.limits import TEXT_MAX
 from yurt.gotemplate.source import TemplateText
@@ -28,7 +29,7 @@ _RAW = re.compile(r"`[^`]*`")
 _PLACED = (":=", "=", "|", ",", "(", ")")
 
 
-class Token(NamedTuple):
+class Token(msgspec.Struct, frozen=True):
     """One token. Kinds: text, left, right, end, word, keyword, variable, field, dot, number, quoted, character, raw,
     and the punctuation marks themselves.
     """

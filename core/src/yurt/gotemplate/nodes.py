@@ -2,50 +2,50 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 
-class Dot(NamedTuple):
+class Dot(msgspec.Struct, frozen=True):
     """`.`"""
 
     at: int
 
 
-class Nil(NamedTuple):
+class Nil(msgspec.Struct, frozen=True):
     """`nil`"""
 
     at: int
 
 
-class LiteralNode(NamedTuple):
+class LiteralNode(msgspec.Struct, frozen=True):
     """A text, a number, or a boolean."""
 
     at: int
     value: str | int | float | bool
 
 
-class VariableNode(NamedTuple):
+class VariableNode(msgspec.Struct, frozen=True):
     """`$name`; `$` is the data that the template was given."""
 
     at: int
     name: str
 
 
-class Called(NamedTuple):
+class Called(msgspec.Struct, frozen=True):
     """The name of a function, where a value is expected."""
 
     at: int
     name: str
 
 
-class Nested(NamedTuple):
+class Nested(msgspec.Struct, frozen=True):
     """A pipeline in parentheses."""
 
     at: int
     pipeline: Pipeline
 
 
-class Chain(NamedTuple):
+class Chain(msgspec.Struct, frozen=True):
     """Fields of an operand: `.A.B`, `$x.A`, `(f).A`."""
 
     at: int
@@ -56,14 +56,14 @@ class Chain(NamedTuple):
 Operand = Dot | Nil | LiteralNode | VariableNode | Called | Nested | Chain
 
 
-class CommandNode(NamedTuple):
+class CommandNode(msgspec.Struct, frozen=True):
     """An operand, or a function with its arguments."""
 
     at: int
     words: tuple[Operand, ...]
 
 
-class Pipeline(NamedTuple):
+class Pipeline(msgspec.Struct, frozen=True):
     """Commands, each given the value of the one before; the last value goes to the declared variables."""
 
     at: int
@@ -72,21 +72,21 @@ class Pipeline(NamedTuple):
     is_assignment: bool = False
 
 
-class Text(NamedTuple):
+class Text(msgspec.Struct, frozen=True):
     """Text outside the delimiters."""
 
     at: int
     text: str
 
 
-class ActionNode(NamedTuple):
+class ActionNode(msgspec.Struct, frozen=True):
     """A pipeline whose value is printed, unless it declares variables."""
 
     at: int
     pipeline: Pipeline
 
 
-class If(NamedTuple):
+class If(msgspec.Struct, frozen=True):
     """`if`: one body or the other."""
 
     at: int
@@ -95,7 +95,7 @@ class If(NamedTuple):
     otherwise: Body
 
 
-class With(NamedTuple):
+class With(msgspec.Struct, frozen=True):
     """`with`: as `if`, and the value becomes the dot."""
 
     at: int
@@ -104,7 +104,7 @@ class With(NamedTuple):
     otherwise: Body
 
 
-class Range(NamedTuple):
+class Range(msgspec.Struct, frozen=True):
     """`range`: the body for each element, the other one when there is none."""
 
     at: int
@@ -113,7 +113,7 @@ class Range(NamedTuple):
     otherwise: Body
 
 
-class Include(NamedTuple):
+class Include(msgspec.Struct, frozen=True):
     """`template`: another template with the pipeline's value as its data."""
 
     at: int
@@ -121,13 +121,13 @@ class Include(NamedTuple):
     pipeline: Pipeline | None
 
 
-class Break(NamedTuple):
+class Break(msgspec.Struct, frozen=True):
     """`break`"""
 
     at: int
 
 
-class Continue(NamedTuple):
+class Continue(msgspec.Struct, frozen=True):
     """`continue`"""
 
     at: int

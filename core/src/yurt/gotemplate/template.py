@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.gotemplate.evaluate import Run, never
 from yurt.gotemplate.functions import BUILT_IN, SHORT_CUT, TemplateFunction
@@ -16,7 +17,7 @@ from yurt.gotemplate.source import TemplateText
 LEFT, RIGHT = "{{", "}}"
 
 
-class ParsedTemplate(NamedTuple):
+class ParsedTemplate(msgspec.Struct, frozen=True):
     """A template's tree, what it defines, and the functions that it may call."""
 
     source: TemplateText

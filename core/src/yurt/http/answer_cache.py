@@ -14,7 +14,9 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 ANSWERS_BYTES_MAX: Final = 32 * 1024 * 1024
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -26,7 +28,7 @@ Tables = tuple[object, ...]
 """Identifies the content of each table (`Rows.content`): a new object after each change."""
 
 
-class AnswerKey(NamedTuple):
+class AnswerKey(msgspec.Struct, frozen=True):
     """The inputs of an answer in addition to its tables."""
 
     target: str
@@ -35,7 +37,7 @@ class AnswerKey(NamedTuple):
     """The rows that the caller sees."""
 
 
-class CachedAnswer(NamedTuple):
+class CachedAnswer(msgspec.Struct, frozen=True):
     """A list as it was encoded."""
 
     tables: tuple[weakref.ref[object], ...]
@@ -121,7 +123,7 @@ class AnswerCache:
             self.bytes -= dropped.size
 
 
-class AnswerSlot(NamedTuple):
+class AnswerSlot(msgspec.Struct, frozen=True):
     """The place of one request's answer in the cache."""
 
     cache: AnswerCache

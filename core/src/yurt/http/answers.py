@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
-from typing import Any, Final, NamedTuple, TypedDict, TypeVar
+from typing import Any, Final, TypedDict, TypeVar
 
+import msgspec
 from aiohttp import web
 
 from yurt.access import ANYWHERE, Namespaces, needs
@@ -57,7 +58,7 @@ def need_complete(call: Call) -> None:
         call.access.narrowed(needs.MANAGEMENT).require(ANYWHERE)
 
 
-class FormBeside(NamedTuple):
+class FormBeside(msgspec.Struct, frozen=True):
     """A form that writes a row together with rows of other kinds."""
 
     form: RowForm
@@ -69,7 +70,7 @@ Form = RowForm | FormBeside
 Render = Callable[[View], Callable[[Any], dict[str, Any]]]
 
 
-class FormAt(NamedTuple):
+class FormAt(msgspec.Struct, frozen=True):
     """A form of rows of one view, and where the answer made of them is cached."""
 
     form: Form
@@ -93,14 +94,14 @@ class FormAt(NamedTuple):
         return lambda row: texts.text_with_related(form.form, related(row))
 
 
-class WholeAt(NamedTuple):
+class WholeAt(msgspec.Struct, frozen=True):
     """Writes rows for an answer that is cached as a whole, so the texts of its rows are not cached."""
 
     render: Callable[[Any], dict[str, Any]]
     slot: AnswerSlot | None = None
 
 
-class Whole(NamedTuple):
+class Whole(msgspec.Struct, frozen=True):
     """Makes such a writer for a view."""
 
     render: Render

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Coroutine, Generator, Iterable, Mapping, 
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
+import msgspec
 from aiohttp import web
 from yarl import URL
 
@@ -143,7 +144,7 @@ class Methods:
         return route
 
 
-class Below(NamedTuple):
+class Below(msgspec.Struct, frozen=True):
     """The parts of a path below `/v1/job/`."""
 
     methods: Methods
@@ -220,7 +221,7 @@ def endpoint_of(request: web.Request) -> Endpoint | None:
     return None if resource is None else request.app[ENDPOINTS].get(resource)
 
 
-class _PathRequest(NamedTuple):
+class _PathRequest(msgspec.Struct, frozen=True):
     """The parts of a request that aiohttp's router reads."""
 
     method: str

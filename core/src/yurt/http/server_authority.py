@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.access import (
     ANYWHERE,
@@ -62,7 +64,7 @@ Ask = Callable[[ShownCredential], Awaitable[CallerRights]]
 """Asks a server for the rights of a caller."""
 
 
-class _TimedRights(NamedTuple):
+class _TimedRights(msgspec.Struct, frozen=True):
     rights: Rights
     identity: Identity
     new_until_s: float

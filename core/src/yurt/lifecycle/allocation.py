@@ -13,7 +13,9 @@ poststop tasks run and are not killed, unless `max_run_duration` is over. (Rules
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.lifecycle import events
 from yurt.sdk.value import UnixNano, Value
@@ -62,7 +64,7 @@ class Stop(Value):
     is_failure: bool = False
 
 
-class Orders(NamedTuple):
+class Orders(msgspec.Struct, frozen=True):
     """Tasks that may start now, and tasks that must end now with the reason."""
 
     begin: tuple[str, ...] = ()

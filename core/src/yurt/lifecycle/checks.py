@@ -8,7 +8,9 @@ readiness: it is shown, and a deployment does not wait for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+import msgspec
 
 from yurt.sdk.value import Duration, UnixNano, Value, no_entries, replace
 from yurt.structs.rpc import AllocCheckStatus
@@ -48,7 +50,7 @@ class CheckSpec(Value):
     grace: Duration = Duration(0)
 
 
-class CheckOutcome(NamedTuple):
+class CheckOutcome(msgspec.Struct, frozen=True):
     """The result of one probe; `status_code` is 0 without an HTTP answer."""
 
     is_ok: bool
@@ -68,7 +70,7 @@ class CheckRun(Value):
     timestamp: UnixNano = UnixNano(0)
 
 
-class CheckStep(NamedTuple):
+class CheckStep(msgspec.Struct, frozen=True):
     """The check after a result, and whether its task must be restarted."""
 
     run: CheckRun

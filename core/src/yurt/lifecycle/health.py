@@ -9,7 +9,9 @@ ended that should not have, or at `healthy_deadline` after the start. Both answe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.lifecycle.allocation import POSTSTART, POSTSTOP, PRESTART, Role
 from yurt.lifecycle.durations import duration_text
@@ -32,7 +34,7 @@ class HealthMachine(Value):
     reasons: Mapping[str, str] = {}
 
 
-class HealthStep(NamedTuple):
+class HealthStep(msgspec.Struct, frozen=True):
     """The machine, and the latest time of the next step; 0 when its verdict is final."""
 
     machine: HealthMachine

@@ -8,7 +8,7 @@ Restarts that a user requests are not counted. (Rules: Nomad's `restart` block.)
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from yurt.lifecycle.durations import duration_text
 from yurt.lifecycle.events import REASON_WITHIN_POLICY
@@ -38,7 +38,7 @@ class RestartOutcome(Value):
     is_recoverable: bool = True
 
 
-class Restart(NamedTuple):
+class Restart(msgspec.Struct, frozen=True):
     """Start the task again after `delay`."""
 
     window: RestartWindow
@@ -46,7 +46,7 @@ class Restart(NamedTuple):
     reason: str
 
 
-class NoRestart(NamedTuple):
+class NoRestart(msgspec.Struct, frozen=True):
     """The task stays dead; `is_failed` says whether it counts as failed."""
 
     window: RestartWindow

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.lifecycle.checks import HEALTHINESS, READINESS, CheckSpec
 from yurt.sdk.services import DEFAULT_PROVIDER, NOMAD, ServiceInstance
@@ -35,7 +37,7 @@ class ServiceAddress(Value):
     address: str
 
 
-class Planned(NamedTuple):
+class Planned(msgspec.Struct, frozen=True):
     """A service to register, its provider and its checks; `task` is "" for a group service."""
 
     registration: ServiceInstance
@@ -44,7 +46,7 @@ class Planned(NamedTuple):
     checks: tuple[CheckSpec, ...]
 
 
-class ServicePlan(NamedTuple):
+class ServicePlan(msgspec.Struct, frozen=True):
     """The services to register, and the reasons why others are not registered."""
 
     planned: tuple[Planned, ...] = ()
@@ -59,7 +61,7 @@ class _TooEarlyError(Exception):
     """The address is unknown until its task runs."""
 
 
-class _Owned(NamedTuple):
+class _Owned(msgspec.Struct, frozen=True):
     """A service with its owner and its addresses."""
 
     service: Service

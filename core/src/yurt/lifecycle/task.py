@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, assert_never
 
+import msgspec
+
 from yurt.lifecycle import events
 from yurt.lifecycle.restarts import NoRestart, RestartOutcome, RestartWindow, decide
 from yurt.sdk.driver import ExitResult
@@ -321,7 +323,7 @@ def _advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance
             assert_never(event)
 
 
-class Clock(NamedTuple):
+class Clock(msgspec.Struct, frozen=True):
     """The external inputs of a restart decision: the time, and a random number."""
 
     now: UnixNano

@@ -10,7 +10,9 @@ negative, nor longer than the allocation exists.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.queue.charge import is_gpu, price_of
 from yurt.sdk.value import NANOSECONDS, replace
@@ -37,7 +39,7 @@ PREEMPTED, REQUEUED, NODE_LOST, FAILED = "preempted", "requeued", "node_lost", "
 """Reasons of lost work: preempted by a job; requeued by a rule (idle, failed card); node down; failed."""
 
 
-class AllocAccount(NamedTuple):
+class AllocAccount(msgspec.Struct, frozen=True):
     """The use of one allocation until its end or until now; card times in thousandths of card-seconds."""
 
     cards: int

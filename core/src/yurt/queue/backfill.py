@@ -18,14 +18,15 @@ fairness loses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.queue.amounts import WHOLE, Amounts, dominant_share
 from yurt.queue.profile import NEVER, Profile, Vector
 from yurt.queue.waiting_job import Waiting
 
 
-class BackfillRules(NamedTuple):
+class BackfillRules(msgspec.Struct, frozen=True):
     """The limits of the search; times in nanoseconds."""
 
     reservations: int = 1
@@ -39,14 +40,14 @@ class BackfillRules(NamedTuple):
     """The run time of jobs that declare none; 0 means unlimited."""
 
 
-class CapacityReservation(NamedTuple):
+class CapacityReservation(msgspec.Struct, frozen=True):
     """Capacity reserved for a job from a time on; NEVER if no release frees enough."""
 
     job: Waiting
     start: int
 
 
-class BackfillSchedule(NamedTuple):
+class BackfillSchedule(msgspec.Struct, frozen=True):
     """The jobs that start now, and the reservations of those that wait."""
 
     starts: tuple[Waiting, ...]

@@ -16,7 +16,11 @@ unit; usage is in rate units times nanoseconds.
 from __future__ import annotations
 
 from math import isqrt
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
+
+from yurt.sdk.value import replace
 
 SCALE_BITS: Final = 64
 """`power_of_two` gives 2^x times 2^SCALE_BITS."""
@@ -59,7 +63,7 @@ def lifetime(half_life: int) -> int:
     return half_life * _LOG2_E >> SCALE_BITS
 
 
-class DecayedUsage(NamedTuple):
+class DecayedUsage(msgspec.Struct, frozen=True):
     """Decayed usage of some resources, each with its present rate of use."""
 
     landmark: int
@@ -83,14 +87,14 @@ def advanced(usage: DecayedUsage, now: int, half_life: int) -> DecayedUsage:
     growth = _primitive(usage, now, half_life) - _primitive(usage, usage.at, half_life)
     assert growth >= 0, (usage.at, now, "usage never falls but by decay")
     totals = tuple(total + rate * growth for total, rate in zip(usage.totals, usage.rates, strict=True))
-    return usage._replace(at=now, totals=totals)
+    return replace(usage, at=now, totals=totals)
 
 
 def with_rates(usage: DecayedUsage, rates: tuple[int, ...], *, now: int, half_life: int) -> DecayedUsage:
     """The usage when the rates change at `now`."""
     assert len(rates) == len(usage.rates), (rates, usage.rates)
     assert min(rates) >= 0, (rates, "nobody gives back more than was taken")
-    return advanced(usage, now, half_life)._replace(rates=rates)
+    return replace(advanced(usage, now, half_life), rates=rates)
 
 
 def used(usage: DecayedUsage, now: int, half_life: int) -> tuple[int, ...]:
@@ -119,6 +123,6 @@ def _near(usage: DecayedUsage, now: int, half_life: int) -> DecayedUsage:
     age = (now - usage.landmark) // half_life
     if age < LANDMARK_SPAN:
         return usage
-    return usage._replace(
-        landmark=usage.landmark + age * half_life, totals=tuple(total >> age for total in usage.totals)
+    return replace(
+        usage, landmark=usage.landmark + age * half_life, totals=tuple(total >> age for total in usage.totals)
     )

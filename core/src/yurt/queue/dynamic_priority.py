@@ -13,13 +13,14 @@ Nomad has not got.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.queue.amounts import NOTHING, Amounts
 from yurt.queue.waiting_job import Waiting
 
 
-class Weights(NamedTuple):
+class Weights(msgspec.Struct, frozen=True):
     """The parameters of the formula; CPU in MHz, memory in MiB, GPUs in thousandths, the age in nanoseconds."""
 
     fairshare: int = 0
@@ -33,7 +34,7 @@ class Weights(NamedTuple):
     max_gpu: int = 0
 
 
-class Adjusted(NamedTuple):
+class Adjusted(msgspec.Struct, frozen=True):
     """A job with its adjusted priority and the terms of that sum."""
 
     job: Waiting

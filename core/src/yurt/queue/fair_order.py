@@ -24,8 +24,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from yurt.queue.amounts import NOTHING, WEIGHT_ONE, WHOLE, Amounts, dominant_share
 from yurt.queue.job_queue import Band, ChangeLog, JobQueue, LeafHead, head_of
@@ -35,7 +37,7 @@ from yurt.queue.waiting_job import Path, Waiting
 DELAY_PARTS: Final = 1 << 20
 
 
-class Shares(NamedTuple):
+class Shares(msgspec.Struct, frozen=True):
     """The amounts that tenants hold, and their parts of the pool."""
 
     capacity: Amounts
@@ -56,7 +58,7 @@ class Shares(NamedTuple):
         return weight
 
 
-class Delays(NamedTuple):
+class Delays(msgspec.Struct, frozen=True):
     """The delays that decayed usage adds to turns."""
 
     capacity: Amounts

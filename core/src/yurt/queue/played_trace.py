@@ -11,7 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from statistics import mean, median
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.queue.amounts import Amounts
 from yurt.queue.backfill import BackfillRules, decide
@@ -36,7 +38,7 @@ _EASY: Final = BackfillRules(reservations=1, depth=500)
 _BAND_PRIORITY: Final = 50
 
 
-class TraceJob(NamedTuple):
+class TraceJob(msgspec.Struct, frozen=True):
     """One submission of a trace."""
 
     id: int
@@ -53,7 +55,7 @@ class TraceJob(NamedTuple):
         return min(self.duration, self.limit or self.duration)
 
 
-class WaitTimes(NamedTuple):
+class WaitTimes(msgspec.Struct, frozen=True):
     """The waits of one size class, in seconds."""
 
     jobs: int
@@ -145,7 +147,7 @@ def mean_slowdown(jobs: Sequence[TraceJob], ends: Mapping[int, int]) -> float:
     return mean(slowdowns) if slowdowns else 1.0
 
 
-class Rho(NamedTuple):
+class Rho(msgspec.Struct, frozen=True):
     """Turnarounds as multiples of those on a private share."""
 
     worse_percent: float

@@ -9,12 +9,14 @@ as the longest; one that declares less than it needs is ended at that limit.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 STRETCH_ONE: Final = 1000
 
 
-class TurnRules(NamedTuple):
+class TurnRules(msgspec.Struct, frozen=True):
     """Times in nanoseconds, `stretch` in thousandths."""
 
     stretch: int = STRETCH_ONE

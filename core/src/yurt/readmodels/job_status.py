@@ -7,7 +7,9 @@ alone say nothing, because a replacement may run.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 STOPPED: Final = "stopped"
 FAILED: Final = "failed"
@@ -27,7 +29,7 @@ STATUSES: Final = (
 """All words, most urgent first."""
 
 
-class Counts(NamedTuple):
+class Counts(msgspec.Struct, frozen=True):
     """Numbers of a job's allocations."""
 
     desired: int = 0
@@ -43,7 +45,7 @@ class Counts(NamedTuple):
     """Those of `starting` whose task has failed and is started again."""
 
 
-class Circumstances(NamedTuple):
+class Circumstances(msgspec.Struct, frozen=True):
     """The inputs of a status besides the counts."""
 
     is_stopped: bool = False

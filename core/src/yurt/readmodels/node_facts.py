@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from yurt.scheduler.devices.bookings import COMPUTE_MAX, NOTHING, Booked, bookings, capacity_mb, instance_key, parted
 from yurt.sdk.value import Value, no_entries
@@ -79,7 +81,7 @@ class NodeFacts(Value):
     """The text for searches, in lower case."""
 
 
-class Cards(NamedTuple):
+class Cards(msgspec.Struct, frozen=True):
     """The devices of a node together."""
 
     number: int = 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.state.store import Snapshot
 from yurt.structs.evaluation import Evaluation
@@ -14,7 +15,7 @@ from yurt.structs.status import EVAL_BLOCKED
 REASONS_MAX = 8
 
 
-class WaitingAllocs(NamedTuple):
+class WaitingAllocs(msgspec.Struct, frozen=True):
     """The begin of a job's wait in Unix nanoseconds, and its reasons."""
 
     since: int = 0

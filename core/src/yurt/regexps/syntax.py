@@ -7,7 +7,10 @@ nothing here) hold to the end of their group.
 from __future__ import annotations
 
 import unicodedata
-from typing import NamedTuple
+
+import msgspec
+
+from yurt.sdk.value import replace
 
 LENGTH_MAX, DEPTH_MAX, REPEAT_MAX = 2000, 100, 1000
 CHAR_MAX = 0x10FFFF
@@ -19,7 +22,7 @@ class BadPattern(ValueError):
     """The text is not a regular expression that RE2 accepts."""
 
 
-class Charset(NamedTuple):
+class Charset(msgspec.Struct, frozen=True):
     """Characters in ranges of code points or in general categories of Unicode; `folds` takes either case."""
 
     ranges: tuple[Range, ...] = ()
@@ -40,29 +43,29 @@ class Charset(NamedTuple):
         return any(category.startswith(name) != is_negated for name, is_negated in self.categories)
 
 
-class Empty(NamedTuple):
+class Empty(msgspec.Struct, frozen=True):
     """Matches the empty text at every place."""
 
 
-class Assertion(NamedTuple):
+class Assertion(msgspec.Struct, frozen=True):
     """A place in the text: text start, text end, line start, line end, word, no word."""
 
     kind: str
 
 
-class Sequence(NamedTuple):
+class Sequence(msgspec.Struct, frozen=True):
     """Nodes that match one after the other."""
 
     parts: tuple[Node, ...]
 
 
-class Alternation(NamedTuple):
+class Alternation(msgspec.Struct, frozen=True):
     """Nodes of which any may match."""
 
     parts: tuple[Node, ...]
 
 
-class Repeat(NamedTuple):
+class Repeat(msgspec.Struct, frozen=True):
     """A node that matches from `least` to `most` times; `most` is None for no upper bound."""
 
     part: Node
@@ -232,7 +235,7 @@ class _PatternParser:
             return Assertion(_LOOKS[char])
         found = self._class(char)
         if found is not None:
-            return found._replace(folds="i" in flags)
+            return replace(found, folds="i" in flags)
         return _one(self._code(char), flags)
 
     def _class(self, char: str) -> Charset | None:
@@ -245,7 +248,7 @@ class _PatternParser:
         is_negated = (char == "P") != name.startswith("^")
         name = name.removeprefix("^")
         if name == "Any":
-            return ANY._replace(is_negated=is_negated)
+            return replace(ANY, is_negated=is_negated)
         if name not in _CATEGORIES:
             raise BadPattern(f"invalid character class range \\{char}{{{name}}}")
         return Charset(categories=((name, is_negated),))

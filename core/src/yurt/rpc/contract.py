@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -20,7 +20,7 @@ from yurt.access.calls import CallNeed, need_of
 ITERATORS = (AsyncIterator, AsyncGenerator)
 
 
-class PortMethod(NamedTuple):
+class PortMethod(msgspec.Struct, frozen=True):
     """One call of a port: the struct of its parameters, its answer's type, and the type of the streamed items.
 
     `item` is set when the answer is a stream of them, `input` when the caller sends a stream too; `input_name` is the

@@ -6,7 +6,9 @@ import asyncio
 import os
 import ssl
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from yurt.rpc.frames import Hello, Welcome, error_of
 from yurt.rpc.greeting import decode_welcome, encode_greeting
@@ -28,7 +30,7 @@ class NoTls(Unavailable):
     """The other end does not speak TLS."""
 
 
-class Security(NamedTuple):
+class Security(msgspec.Struct, frozen=True):
     """The TLS settings for dialling: credentials, read again for each connection, and the server's expected name.
 
     With `allows_plain` one that does not speak TLS is dialled without.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.rpc.rate import Rate
 from yurt.sdk.value import Value
@@ -23,7 +24,7 @@ class RpcLimits(Value):
     """Calls of one client; servers are not bounded."""
 
 
-class ConnectionRefused(NamedTuple):
+class ConnectionRefused(msgspec.Struct, frozen=True):
     """A refused connection and the reason, for the log."""
 
     reason: str

@@ -9,7 +9,9 @@ import ssl
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from yurt.rpc.frames import Hello, Welcome, refusal
 from yurt.rpc.greeting import decode_hello, encode_greeting
@@ -31,7 +33,7 @@ GetContext = Callable[[], ssl.SSLContext]
 """Returns the TLS context for a connection; called for each, so that a renewed certificate takes effect at once."""
 
 
-class Caller(NamedTuple):
+class Caller(msgspec.Struct, frozen=True):
     """The dialling agent: its address, the names in its certificate if it has one, and whether it uses TLS."""
 
     address: str
@@ -39,7 +41,7 @@ class Caller(NamedTuple):
     has_tls: bool = False
 
 
-class PeerSession(NamedTuple):
+class PeerSession(msgspec.Struct, frozen=True):
     """The ports that a connection offers, and callbacks for its begin and end."""
 
     serves: Mapping[str, Served]

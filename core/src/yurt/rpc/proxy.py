@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -29,7 +29,7 @@ OnOutcome = Callable[[str, YurtError | None], None]
 """Called with the name of each call with a single answer and its error."""
 
 
-class Terms(NamedTuple):
+class Terms(msgspec.Struct, frozen=True):
     """How calls are made: retries after a lost connection, an observer of each call, and time limits."""
 
     repeats: bool = False

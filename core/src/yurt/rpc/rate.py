@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 
-class Rate(NamedTuple):
+class Rate(msgspec.Struct, frozen=True):
     """A sustained rate per second and a burst size."""
 
     per_s: float

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from yurt.access.calls import CallNeed
 from yurt.rpc import frames
@@ -32,7 +34,7 @@ class FarCaller(Protocol):
         ...
 
 
-class Served(NamedTuple):
+class Served(msgspec.Struct, frozen=True):
     """A port offered by this end, with its implementation and caller."""
 
     contract: Contract

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -164,7 +164,7 @@ def _offset(instant: datetime, zone: tzinfo) -> timedelta:
     return instant.astimezone(zone).utcoffset() or timedelta()
 
 
-class MonthShape(NamedTuple):
+class MonthShape(msgspec.Struct, frozen=True):
     """A month's number of days and its first weekday, Sunday being 0, which determine its matching days.
 
     There are 28 shapes, so that the days of a field are worked out 28 times at most.

@@ -12,7 +12,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, islice
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from yurt.rules.bounds import CONFIG_DEPTH
 from yurt.rules.likeness import nearest
@@ -50,7 +52,7 @@ LABELS_COMPARED: Final = 3
 _LITERALS_COMPARED: Final = frozenset({"=", "==", "is", "regexp", "version", "semver", "set_contains"})
 
 
-class NodeReference(NamedTuple):
+class NodeReference(msgspec.Struct, frozen=True):
     """A name that a job reads from its nodes, such as `attr.kernel.name`, and the place, as worded in a warning.
 
     `is_required`: without the value no node is feasible for the group.
@@ -71,7 +73,7 @@ class NameLookup(Protocol):
         """The most similar name of the same kind."""
 
 
-class _Search(NamedTuple):
+class _Search(msgspec.Struct, frozen=True):
     """The lookup of names on nodes; `unknown` lists the names for which similar ones were requested."""
 
     nodes: NameLookup

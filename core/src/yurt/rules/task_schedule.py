@@ -12,7 +12,9 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, tzinfo
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.rules.cron import Cron, days_match
 from yurt.rules.periodic import parsed, time_zone
@@ -26,7 +28,7 @@ _END: Final = re.compile(r"(?P<minute>\d{1,2})\s+(?P<hour>\d{1,2})\Z")
 _NUMBER: Final = re.compile(r"\d{1,2}\Z")
 
 
-class Hours(NamedTuple):
+class Hours(msgspec.Struct, frozen=True):
     """The hours in which a task runs: from `start` to `end` on the days of `cron`; `zone` is None for the node's
     own."""
 
@@ -36,7 +38,7 @@ class Hours(NamedTuple):
     zone: tzinfo | None
 
 
-class ScheduleWindow(NamedTuple):
+class ScheduleWindow(msgspec.Struct, frozen=True):
     """Whether the task may run now, and the seconds until the next check at the latest."""
 
     is_open: bool

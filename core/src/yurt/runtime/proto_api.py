@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from functools import cached_property
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
@@ -18,7 +19,7 @@ Message = Any
 """A protobuf message. Its class is made at run time, so its static type cannot be named."""
 
 
-class ProtoMethod(NamedTuple):
+class ProtoMethod(msgspec.Struct, frozen=True):
     """One method of a service."""
 
     path: str

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Mapping
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from yurt.scheduler.capacity.ask import CLAIMED
@@ -47,7 +47,7 @@ MANY = 32
 """From this number of placements on, nodes with capacity for all are found by one array operation."""
 
 
-class _NodePart(NamedTuple):
+class _NodePart(msgspec.Struct, frozen=True):
     """The part of a plan on one node."""
 
     placements: list[Placement]

@@ -14,7 +14,9 @@ a command's module should import what only a run needs inside its functions, so 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
 
 ENTRY_POINT_GROUP: Final = "yurt.commands.v1"
 SUMMARY_MAX: Final = 72
@@ -35,7 +37,7 @@ class CommandFailed(Exception):
         self.code = code
 
 
-class CommandFlag(NamedTuple):
+class CommandFlag(msgspec.Struct, frozen=True):
     """A flag: `-name` for a switch, `-name=value` for the other kinds; a flag of the kind `list` may be repeated."""
 
     name: str
@@ -95,7 +97,7 @@ class CommandCall(Protocol):
         ...
 
 
-class PackageCommand(NamedTuple):
+class PackageCommand(msgspec.Struct, frozen=True):
     """One command of a package.
 
     `name` is the whole name (`racks list`), `run` returns the exit code, `arguments` is the least and the most number

@@ -18,7 +18,9 @@ package.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
+
+import msgspec
 
 from yurt.sdk.value import Value
 
@@ -37,7 +39,7 @@ class LogContent(Value):
     snapshot_index: int = 0
 
 
-class LogBatch(NamedTuple):
+class LogBatch(msgspec.Struct, frozen=True):
     """Commands that became durable together; the first one has `first_index`."""
 
     first_index: int

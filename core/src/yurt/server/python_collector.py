@@ -17,7 +17,9 @@ import asyncio
 import gc
 import sys
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.runtime.env import Env
 from yurt.runtime.metrics import Metrics
@@ -147,7 +149,7 @@ class HeapKeeper:
             gc.disable()
 
 
-class _InterpreterSettings(NamedTuple):
+class _InterpreterSettings(msgspec.Struct, frozen=True):
     is_enabled: bool
     thresholds: tuple[int, int, int]
     switch_s: float

@@ -17,6 +17,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from yurt.server.log.replica import Replica
 from yurt.state import Change, Snapshot
 from yurt.structs.alloc import Allocation
@@ -55,10 +57,10 @@ class Pair(NamedTuple):
     after: Any
 
 
-class Batch(NamedTuple):
+class Batch(msgspec.Struct, frozen=True):
     """What changed up to an index."""
 
-    index: int  # type: ignore[assignment]
+    index: int
     rows: Mapping[str, Mapping[Any, Pair]]
     """By the name of a kind, then by key."""
 
@@ -277,7 +279,7 @@ def _store(rows: dict[K, F], changed: Mapping[K, Pair]) -> None:
             rows[key] = pair.after
 
 
-class _RowsOf(NamedTuple):
+class _RowsOf(msgspec.Struct, frozen=True):
     """The functions that compute a row."""
 
     job: Callable[[Snapshot, JobKey], JobFacts | None]

@@ -21,6 +21,7 @@ from operator import attrgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import immutables
+import msgspec
 import numpy as np
 
 from yurt.state.arrays import IntArray, TieArray, distinct, numbered, tally
@@ -48,7 +49,7 @@ USED_BY: Final = attrgetter("namespace", "allocated_resources", "job", "task_gro
 """Allocations with equal values in these fields have the same usage."""
 
 
-class Shape(NamedTuple):
+class Shape(msgspec.Struct, frozen=True):
     """The part of a node that determines non-unique feasibility: equal shapes are checked once."""
 
     computed_class: str
@@ -78,7 +79,7 @@ class Codes(Generic[T]):
         return number
 
 
-class Chunk(NamedTuple):
+class Chunk(msgspec.Struct, frozen=True):
     """CHUNK rows; an empty id marks an unused row."""
 
     ids: tuple[str, ...]
@@ -162,7 +163,7 @@ class RowNumbers(NamedTuple):
     free: tuple[int, ...] = ()
 
 
-class _CachedUsage(NamedTuple):
+class _CachedUsage(msgspec.Struct, frozen=True):
     """The joined usage of an earlier view, and the chunks changed since."""
 
     used: IntArray

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
@@ -52,7 +53,7 @@ def _is_holder(node: Node, plugin_id: str) -> bool:
     return plugin_id in node.csi_node_plugins or plugin_id in node.csi_controller_plugins
 
 
-class _Role(NamedTuple):
+class _Role(msgspec.Struct, frozen=True):
     """The controller or node part of a plugin."""
 
     plugin_id: str

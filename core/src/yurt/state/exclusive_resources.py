@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import immutables
+import msgspec
 
 from yurt.state.usage import Usage
 
 K = TypeVar("K", bound=Hashable)
 
 
-class ExclusiveResources(NamedTuple):
+class ExclusiveResources(msgspec.Struct, frozen=True):
     """The exclusive resources in use on a node. `extra` counts further holders of the same resource."""
 
     ports: immutables.Map[str, int] = immutables.Map()

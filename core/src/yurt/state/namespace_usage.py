@@ -7,9 +7,10 @@ a plan that use the same. An allocation counts until its client has ended it, as
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import immutables
+import msgspec
 
 from yurt.state.usage import Usage, is_using, share_of, usage_of
 from yurt.structs.alloc import Allocation
@@ -20,7 +21,7 @@ MILLI: Final = 1000
 """Thousandths of a device: a booked share is counted as a part of it."""
 
 
-class NamespaceUsage(NamedTuple):
+class NamespaceUsage(msgspec.Struct, frozen=True):
     """Amounts in MHz, cores and MiB; devices in thousandths by "vendor/type/name", sorted."""
 
     cpu: int = 0

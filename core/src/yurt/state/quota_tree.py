@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from yurt.sdk.value import Duration
 from yurt.state.namespace_usage import MILLI, NamespaceUsage
@@ -24,7 +26,7 @@ WEIGHT_ONE: Final = 1000
 """The integer that represents a weight of 1."""
 
 
-class GuaranteedPart(NamedTuple):
+class GuaranteedPart(msgspec.Struct, frozen=True):
     """Guaranteed amounts in one node pool, or in all together (`pool` is empty)."""
 
     pool: str
@@ -32,7 +34,7 @@ class GuaranteedPart(NamedTuple):
     """Amounts by dimension: "cpu", "memory"; "device nvidia/gpu" in thousandths."""
 
 
-class QuotaShare(NamedTuple):
+class QuotaShare(msgspec.Struct, frozen=True):
     """A quota in its tree."""
 
     name: str

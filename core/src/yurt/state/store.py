@@ -14,6 +14,8 @@ from itertools import compress, islice, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from yurt.state.persistent_table import Table, TableEditor
 from yurt.state.schema import TableSchema
 from yurt.state.tables import FIRST_INDEX, TABLES, Tables
@@ -96,7 +98,7 @@ class _Origin:
         self.columns = columns
 
 
-class _Later(NamedTuple):
+class _Later(msgspec.Struct, frozen=True):
     """The columns of an earlier snapshot, and the changes since then."""
 
     origin: _Origin
@@ -104,7 +106,7 @@ class _Later(NamedTuple):
     work: int
 
 
-class Followed(NamedTuple):
+class Followed(msgspec.Struct, frozen=True):
     """The versions of the rules that the commands up to an index followed."""
 
     newest: int = 0

@@ -8,7 +8,9 @@ of them collide. So are host volumes that a group asks to write alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, AllocatedSharedResources, Allocation
 from yurt.structs.job import TaskGroup
@@ -36,7 +38,7 @@ worker fit; more entries would keep groups of old jobs in memory."""
 PortKey = tuple[str, int]
 
 
-class Usage(NamedTuple):
+class Usage(msgspec.Struct, frozen=True):
     """Amounts in MHz and MiB; ports as (address, port); devices as from `device_key`."""
 
     cpu: int = 0
@@ -94,7 +96,7 @@ def forget_usages() -> None:
     _groups.clear()
 
 
-class _GroupPart(NamedTuple):
+class _GroupPart(msgspec.Struct, frozen=True):
     """The part of a group in the usage of each of its allocations."""
 
     phases: Mapping[str, int]
@@ -164,7 +166,7 @@ def _computed(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
     return usage
 
 
-class BookedShare(NamedTuple):
+class BookedShare(msgspec.Struct, frozen=True):
     """The content of the key of a share."""
 
     instance: str

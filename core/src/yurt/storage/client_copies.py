@@ -51,7 +51,7 @@ class Stamp(Value):
     total: bytes = bytes(DIGEST_BYTES)
 
 
-class CopyWorth(NamedTuple):
+class CopyWorth(msgspec.Struct, frozen=True):
     """The condition of a copy, by which the better one is chosen."""
 
     kind: str

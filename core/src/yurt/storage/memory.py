@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -20,7 +20,7 @@ KEPT_BYTES: Final = 4 * 1024 * 1024
 _encoder = msgspec.msgpack.Encoder()
 
 
-class _Stored(NamedTuple):
+class _Stored(msgspec.Struct, frozen=True):
     """An entry as encoded.
 
     Its commands would keep every version of each allocation that they wrote, which takes four times as much.

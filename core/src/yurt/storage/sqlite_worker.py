@@ -15,7 +15,9 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from yurt.sdk.errors import Conflict, Unavailable
 
@@ -26,7 +28,7 @@ BATCH_MAX = 512
 BUSY_TIMEOUT_S = 5.0
 
 
-class _Call(NamedTuple):
+class _Call(msgspec.Struct, frozen=True):
     run: Callable[[sqlite3.Connection], Any]
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Any]

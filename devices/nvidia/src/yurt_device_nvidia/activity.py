@@ -9,8 +9,9 @@ What neither knows is None.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
 from yurt.sdk.value import Value
 
 KIB, MIB = 1024.0, 1024.0 * 1024.0
@@ -40,7 +41,7 @@ class CardActivity(Value):
     throttling: tuple[str, ...] | None = None
 
 
-class _Links(NamedTuple):
+class _Links(msgspec.Struct, frozen=True):
     """A reading of the NVLink counters."""
 
     at_us: int

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from yurt.sdk.value import replace
 
 from yurt_device_nvidia.activity import ActivityMeter, CardActivity
@@ -62,7 +63,7 @@ class NvmlProblem(Exception):
         self.fix = fix
 
 
-class Xid(NamedTuple):
+class Xid(msgspec.Struct, frozen=True):
     """An error reported by the driver: the card, its number, and the GPU instance (None: the whole card)."""
 
     uuid: str

@@ -16,7 +16,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import msgspec
 from yurt.sdk.containers.mount_permissions import private_to
@@ -44,7 +43,7 @@ Hold = Callable[[int], str]
 """Mounts an open descriptor at a path that no task can change, and returns the path; raises OSError."""
 
 
-class ImageSite(NamedTuple):
+class ImageSite(msgspec.Struct, frozen=True):
     """The permitted folders of images, with links resolved (the allocation's and the operator's), and the task.
 
     Without `hold` QEMU gets plain paths.

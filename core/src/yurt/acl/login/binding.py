@@ -9,7 +9,9 @@ does not exist adds nothing: policies and roles are looked up now, so that one c
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.acl.login.claims import MappedClaims
 from yurt.acl.login.refusals import misconfigured
@@ -34,7 +36,7 @@ class BindingOutcome(StrEnum):
     NO_SUCH_POLICY = "policy does not exist"
 
 
-class RuleOutcome(NamedTuple):
+class RuleOutcome(msgspec.Struct, frozen=True):
     """The outcome of one rule, to explain a login's rights."""
 
     rule_id: str
@@ -43,7 +45,7 @@ class RuleOutcome(NamedTuple):
     """The bind name, or the text of the selector's failure."""
 
 
-class Bound(NamedTuple):
+class Bound(msgspec.Struct, frozen=True):
     """The rights of a login."""
 
     is_management: bool

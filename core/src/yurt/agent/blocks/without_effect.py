@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from yurt.agent.config_keys import ACCEPTED, ROOT, ConfigBlock, Key
 
 log = logging.getLogger(__name__)
 
 
-class NoEffect(NamedTuple):
+class NoEffect(msgspec.Struct, frozen=True):
     """The reason, and the values that ask for what happens anyway."""
 
     reason: str

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 RELOADED: Final = ("log_level", "tls.ca_file", "tls.cert_file", "tls.key_file")
 """Keys that SIGHUP takes over. The files that `tls` names are read again whether their names changed or not."""
 
 
-class Reload(NamedTuple):
+class Reload(msgspec.Struct, frozen=True):
     """Changed keys, as `client.meta`."""
 
     taken: tuple[str, ...]

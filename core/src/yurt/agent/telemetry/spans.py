@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from yurt.readmodels.alloc_facts import failure_event, reason, started_at
 from yurt.sdk.value import UnixNano
@@ -36,7 +38,7 @@ FindEvaluation = Callable[[str], Evaluation | None]
 """An evaluation by its id, None for one that the state does not keep."""
 
 
-class SpanEvent(NamedTuple):
+class SpanEvent(msgspec.Struct, frozen=True):
     """Something that happened within a span."""
 
     name: str
@@ -44,7 +46,7 @@ class SpanEvent(NamedTuple):
     message: str
 
 
-class Span(NamedTuple):
+class Span(msgspec.Struct, frozen=True):
     """A span; `error` is "" where nothing failed."""
 
     name: str

@@ -13,7 +13,9 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from yurt.client.files.alloc_dir import alloc_path
 from yurt.lifecycle import allocation, events
@@ -42,7 +44,7 @@ FREE_FALL = 64 * MIB
 """The loss of free space between two looks, in bytes, from which every directory is measured."""
 
 
-class Measured(NamedTuple):
+class Measured(msgspec.Struct, frozen=True):
     """The last walk of a directory: its monotonic time, the size in bytes and the pause until the next walk.
 
     `rate` is the last growth that was seen, in bytes a second.

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import IO, Final, NamedTuple
+from typing import IO, Final
+
+import msgspec
 
 from yurt.sdk.errors import Invalid
 
@@ -37,7 +39,7 @@ _OCTAL: Final = frozenset(b"01234567")
 _NEXT, _GLOBAL, _LONG_NAME, _LONG_LINK, _LABEL = (b"x", b"X"), b"g", b"L", b"K", b"V"
 
 
-class TarEntry(NamedTuple):
+class TarEntry(msgspec.Struct, frozen=True):
     """The header of one entry. `target` is that of a link; `mtime` is in seconds."""
 
     name: str

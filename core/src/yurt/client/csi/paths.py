@@ -15,7 +15,8 @@ import posixpath
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.sdk.driver import Driver, Mount
 from yurt.sdk.errors import Invalid
@@ -30,7 +31,7 @@ PLUGIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 DEVICES = "/dev"
 
 
-class PluginPaths(NamedTuple):
+class PluginPaths(msgspec.Struct, frozen=True):
     """The environment, mounts and folders of a task that is a CSI plugin."""
 
     env: dict[str, str]

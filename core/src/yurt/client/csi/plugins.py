@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from yurt.client.csi.paths import CsiFolders
 from yurt.client.node.local_node import LocalNode
@@ -42,7 +44,7 @@ Key = tuple[str, str]
 """A task that is a plugin: its allocation's id and its name."""
 
 
-class CsiPluginTask(NamedTuple):
+class CsiPluginTask(msgspec.Struct, frozen=True):
     """A plugin task in the run that started at `started_at`."""
 
     block: TaskCSIPluginConfig

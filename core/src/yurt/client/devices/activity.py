@@ -15,7 +15,9 @@ Readers (idle reclaim, reports) call `minutes` and `totals`; both return values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.client.devices.holders import DeviceHolders, HoldingTask
 from yurt.client.devices.manager import DeviceManager
@@ -62,7 +64,7 @@ def interval_of(options: Mapping[str, str]) -> float:
     return max(INTERVAL_MIN_S, duration_option(text, option=OPTION) / NANOSECONDS)
 
 
-class _Last(NamedTuple):
+class _Last(msgspec.Struct, frozen=True):
     """The last sample of a card and its time in monotonic seconds."""
 
     at_s: float
@@ -405,7 +407,7 @@ def card_parts(
     return found
 
 
-class _Share(NamedTuple):
+class _Share(msgspec.Struct, frozen=True):
     """The booking of one allocation on one card."""
 
     compute: int

@@ -9,11 +9,13 @@ start of the tasks. All times are of the monotonic clock, so that a jump of the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.client.devices.readings import reading_of
 from yurt.sdk.device import DeviceUse
-from yurt.sdk.value import NANOSECONDS, Duration
+from yurt.sdk.value import NANOSECONDS, Duration, replace
 from yurt.structs.policies import IdlePolicy
 from yurt.structs.queueing.idle import ANY, is_same_policy
 
@@ -24,7 +26,7 @@ MEMORY_CHANGE_MIN_MIB: Final = 1.0
 MIB_OF_GIB: Final = 1024
 
 
-class CardSample(NamedTuple):
+class CardSample(msgspec.Struct, frozen=True):
     """A card's load: percent of its time, MiB in use, bytes a second; None where the plugin does not say."""
 
     busy: float
@@ -32,14 +34,14 @@ class CardSample(NamedTuple):
     traffic: float | None = None
 
 
-class CardIdleness(NamedTuple):
+class CardIdleness(msgspec.Struct, frozen=True):
     """The begin of a card's idle time in monotonic seconds, and its memory in use then."""
 
     since_s: float
     memory_mib: float | None
 
 
-class Idleness(NamedTuple):
+class Idleness(msgspec.Struct, frozen=True):
     """An allocation's cards over time."""
 
     starts: tuple[int, ...]
@@ -91,9 +93,9 @@ def advance(
     }
     reached = _reached(policy, _idle_s(cards, samples, policy, now_s))
     if reached == last.reached:
-        return last._replace(last_s=now_s, cards=cards)
+        return replace(last, last_s=now_s, cards=cards)
     text = description(cards, samples) if reached else ""
-    return last._replace(last_s=now_s, cards=cards, reached=reached, text=text)
+    return replace(last, last_s=now_s, cards=cards, reached=reached, text=text)
 
 
 def _after(

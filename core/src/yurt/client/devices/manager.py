@@ -12,7 +12,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from yurt.client.devices.health_keeper import DeviceHealthKeeper
 from yurt.client.devices.wire import (
@@ -56,7 +58,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class _Uses(NamedTuple):
+class _Uses(msgspec.Struct, frozen=True):
     """The last usage figures of a plugin and their time in monotonic seconds."""
 
     at_s: float

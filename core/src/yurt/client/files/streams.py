@@ -13,6 +13,8 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import NamedTuple
 
+import msgspec
+
 from yurt.client.files.browse import CHUNK_BYTES, list_files, open_file
 from yurt.client.files.safe_files import Owners
 from yurt.runtime.env import Env
@@ -27,7 +29,7 @@ ORIGINS = ("start", "end")
 LOG_KINDS = ("stdout", "stderr")
 
 
-class StreamRoot(NamedTuple):
+class StreamRoot(msgspec.Struct, frozen=True):
     """The root that a stream may not leave, its clock, and the permitted owners of hard-linked files."""
 
     root: str
@@ -126,7 +128,7 @@ class LogFile(NamedTuple):
     size: int
 
 
-class LogSelection(NamedTuple):
+class LogSelection(msgspec.Struct, frozen=True):
     """The selected log: task, stdout or stderr, and whether it is complete."""
 
     task: str
@@ -134,7 +136,7 @@ class LogSelection(NamedTuple):
     is_over: Callable[[], bool]
 
 
-class LogPlace(NamedTuple):
+class LogPlace(msgspec.Struct, frozen=True):
     """A position in a log: the number of the file and the offset in it."""
 
     number: int

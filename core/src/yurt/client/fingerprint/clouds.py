@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.fingerprints import UNIQUE, VALUE_CHARACTERS_MAX, node_attributes
@@ -33,7 +35,7 @@ AWS_FACTS: Final = (
 Facts = Mapping[str, str]
 
 
-class Cloud(NamedTuple):
+class Cloud(msgspec.Struct, frozen=True):
     """The metadata requests of one cloud."""
 
     address: str

@@ -10,9 +10,9 @@ import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 from uuid import UUID
 
+import msgspec
 import psutil
 
 from yurt import NOMAD_VERSION, __version__
@@ -29,7 +29,7 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386", "armv7l": "arm"}
 
 
-class CpuFacts(NamedTuple):
+class CpuFacts(msgspec.Struct, frozen=True):
     """Cores that this agent may use, MHz of one core, and total MHz; tasks can reserve the `reservable` cores."""
 
     cores: tuple[int, ...]

@@ -11,8 +11,8 @@ import logging
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
+import msgspec
 import psutil
 
 from yurt.sdk.errors import Invalid
@@ -28,7 +28,7 @@ HOST_MODE = "host"
 log = logging.getLogger(__name__)
 
 
-class NetworkFacts(NamedTuple):
+class NetworkFacts(msgspec.Struct, frozen=True):
     """An interface, its first address, and its speed in Mbit/s."""
 
     interface: str

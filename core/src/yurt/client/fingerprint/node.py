@@ -139,7 +139,7 @@ def with_reservable(cpu: CpuFacts, config: ClientConfig) -> CpuFacts:
             "a core is kept from tasks or given to them"
         )
     kept = frozenset(config.reserved.cores)
-    return cpu._replace(reservable=config.reservable_cores or tuple(core for core in cpu.cores if core not in kept))
+    return replace(cpu, reservable=config.reservable_cores or tuple(core for core in cpu.cores if core not in kept))
 
 
 def _listed(cores: Iterable[int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from yurt.client.allocations.client_alloc import ClientAlloc
 from yurt.client.hooks.services import ServicesHook
@@ -14,7 +14,7 @@ from yurt.sdk.value import UnixNano, replace
 from yurt.structs.alloc import AllocDeploymentStatus
 
 
-class _Watch(NamedTuple):
+class _Watch(msgspec.Struct, frozen=True):
     """The watch of an allocation for one deployment; `machine` is None once health is decided, or not needed."""
 
     deployment_id: str
@@ -40,7 +40,7 @@ class HealthHook(AllocHookOf[ClientAlloc]):
         passes = self._services.checks_pass(alloc)
         step = health.advance(watched.machine, roles, alloc.states, checks_pass=passes, now=now)
         is_decided = step.machine.is_healthy is not None
-        self._watches[alloc.id] = watched._replace(machine=None if is_decided else step.machine)
+        self._watches[alloc.id] = replace(watched, machine=None if is_decided else step.machine)
         if is_decided:
             _decide(alloc, step.machine, now)
         return step.wake_at

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.sdk.value import Duration
 from yurt.structs.task import ChangeScript, Template
@@ -13,7 +14,7 @@ DEFAULT_SIGNAL = "SIGHUP"
 RESTART_REASON = "Template with change_mode restart re-rendered"
 
 
-class ChangeActions(NamedTuple):
+class ChangeActions(msgspec.Struct, frozen=True):
     """The notification of a task: a restart, or signals and scripts, after a delay of up to `splay`."""
 
     restart: bool = False

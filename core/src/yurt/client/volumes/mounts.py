@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.client.task_env import replace_references
 from yurt.sdk.driver import Driver, Mount
@@ -21,7 +22,7 @@ CSI = "csi"
 PROPAGATION = ("private", "host-to-task", "bidirectional")
 
 
-class VolumesThere(NamedTuple):
+class VolumesThere(msgspec.Struct, frozen=True):
     """The node's host volumes by name, and folders of CSI volumes by their names in the group."""
 
     host: Mapping[str, HostVolumeInfo]
@@ -49,7 +50,7 @@ def mounts_of(
     )
 
 
-class _Folder(NamedTuple):
+class _Folder(msgspec.Struct, frozen=True):
     """The host folder of a volume."""
 
     path: str

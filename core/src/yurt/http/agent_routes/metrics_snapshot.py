@@ -7,8 +7,9 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import psutil
 
 from yurt.api.page import in_order
@@ -45,7 +46,7 @@ MEMBER_STATES: Final = {"alive": "alive", "suspect": "suspect", "failed": "dead"
 """The states of servers by the names of Nomad's gossip."""
 
 
-class MetricsSource(NamedTuple):
+class MetricsSource(msgspec.Struct, frozen=True):
     """An agent whose metrics are gathered."""
 
     settings: TelemetrySettings
@@ -65,7 +66,7 @@ DEVICE_KINDS_MAX: Final = 64
 OTHER_KINDS: Final = "other"
 
 
-class QuotaSums(NamedTuple):
+class QuotaSums(msgspec.Struct, frozen=True):
     """The usage of quotas; `prepare` computes it in a thread before the usages are read."""
 
     usages: QuotaUsages
@@ -73,7 +74,7 @@ class QuotaSums(NamedTuple):
     region: str
 
 
-class MetricsSnapshot(NamedTuple):
+class MetricsSnapshot(msgspec.Struct, frozen=True):
     """The metrics at one moment: most are gathered at once, the view is read later.
 
     It has figures for each group of each job, a second's work where there are many, so that is done in a thread.

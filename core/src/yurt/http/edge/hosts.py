@@ -5,8 +5,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from yurt.sdk.value import Value
 
@@ -28,7 +30,7 @@ class HostPolicy(Value):
     """`Access-Control-Allow-Origin` of `http_api_response_headers`: `*`, or one origin."""
 
 
-class HostPort(NamedTuple):
+class HostPort(msgspec.Struct, frozen=True):
     """A host without brackets and trailing dot, and its port; 0 for none."""
 
     host: str

@@ -6,7 +6,9 @@ instead.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from yurt.access import Scope
 from yurt.http.call import Call, loaded_view
@@ -26,7 +28,7 @@ def job_key(call: Call) -> tuple[str, str]:
     return (call.options.namespace, call.part("job_id"))
 
 
-class AllocTarget(NamedTuple):
+class AllocTarget(msgspec.Struct, frozen=True):
     """An allocation and the node that runs it."""
 
     alloc_id: str

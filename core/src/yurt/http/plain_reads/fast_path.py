@@ -36,8 +36,9 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from hmac import compare_digest
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
+import msgspec
 from aiohttp import hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
@@ -83,7 +84,7 @@ _NO_WRITER: Final = cast(AbstractStreamWriter, None)
 _NO_TASK: Final = cast(Any, None)
 
 
-class Target(NamedTuple):
+class Target(msgspec.Struct, frozen=True):
     """The request line of a plain read, and what follows from it."""
 
     path: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import codecs
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from aiohttp import web
 
 from yurt.api.encode import encode_builtins
@@ -41,7 +42,7 @@ LINE_MAX: Final = 64 * 1024
 KINDS: Final = {"stdout": ("stdout",), "stderr": ("stderr",), "both": ("stdout", "stderr")}
 
 
-class TaskLogSource(NamedTuple):
+class TaskLogSource(msgspec.Struct, frozen=True):
     """One log of one task."""
 
     alloc: Allocation
@@ -53,7 +54,7 @@ class TaskLogSource(NamedTuple):
         return {"AllocID": self.alloc.id, "AllocName": self.alloc.name, "Task": self.task, "Type": self.kind}
 
 
-class LogRequest(NamedTuple):
+class LogRequest(msgspec.Struct, frozen=True):
     """How each log is read."""
 
     offset: int

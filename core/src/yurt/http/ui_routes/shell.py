@@ -12,8 +12,9 @@ import base64
 import hashlib
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 from aiohttp import hdrs, web
 
 import yurt
@@ -41,7 +42,7 @@ TYPES: Final = {
 OFF: Final = "The pages are off: ui.enabled is false in the agent's configuration"
 
 
-class File(NamedTuple):
+class File(msgspec.Struct, frozen=True):
     """A file as it is sent to browsers."""
 
     kind: str

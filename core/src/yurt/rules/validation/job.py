@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.rules.no_effect import constraint_doubts, group_no_effects, is_gateway
 from yurt.rules.periodic import expressions, parsed, time_zone
@@ -45,7 +46,7 @@ def validate_job(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(errors), tuple(warnings)
 
 
-class _Verdict(NamedTuple):
+class _Verdict(msgspec.Struct, frozen=True):
     """The problems of a group in a job of a type, which do not depend on the rest of the job."""
 
     job_type: str

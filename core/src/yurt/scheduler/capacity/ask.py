@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.scheduler.capacity.ports import grant_ports, has_ports
 from yurt.scheduler.devices.offers import grant_devices, near_cores, wants_topology
@@ -30,14 +31,14 @@ ON_TRIAL = "devices: on trial after a fault, for short or restartable groups onl
 CLAIMED = "conflicting claims for host volume with single-writer"
 
 
-class NodeGrant(NamedTuple):
+class NodeGrant(msgspec.Struct, frozen=True):
     """The resources granted to an allocation, and their usage of the node."""
 
     resources: AllocatedResources
     usage: Usage
 
 
-class NearCoreShortage(NamedTuple):
+class NearCoreShortage(msgspec.Struct, frozen=True):
     """A task that requires cores near its devices, and the number of these that are free for it."""
 
     task: str
@@ -107,7 +108,7 @@ class GroupAsk:
         for _, request in self.devices:
             if not (request.first_available or request.all_of_node or request.share):
                 devices[request.name] = devices.get(request.name, 0) + request.count * MILLI
-        return counted(self.plain.usage)._replace(cores=self.cores, devices=tuple(sorted(devices.items())))
+        return replace(counted(self.plain.usage), cores=self.cores, devices=tuple(sorted(devices.items())))
 
     def grant(self, node: Node, in_use: ExclusiveResources, *, salt: int) -> NodeGrant | str:
         """The grant of a node, or the exhausted dimension."""

@@ -9,7 +9,9 @@ servers have; the protocol leaves room for others, such as licences.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from yurt.scheduler.capacity.in_flight import node_usages
 from yurt.state.namespace_usage import NamespaceKey, NamespaceUsage, counted, namespace_key
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from yurt.scheduler.capacity.guarantees import Guarantees
 
 
-class LimitChange(NamedTuple):
+class LimitChange(msgspec.Struct, frozen=True):
     """`times` more allocations in a namespace and node pool; a negative number of them ends."""
 
     key: NamespaceKey

@@ -102,7 +102,7 @@ class PlanLimits:
             usage = self._usage_of(placement)
             changes = found[placement.node_id]
             if last is not None and last[0] == placement.node_id and last[1] is usage:
-                changes[-1] = changes[-1]._replace(times=changes[-1].times + 1)
+                changes[-1] = replace(changes[-1], times=changes[-1].times + 1)
             else:
                 changes.append(LimitChange((plan.namespace, self._pool(placement.job_version)), counted(usage)))
             last = (placement.node_id, usage)

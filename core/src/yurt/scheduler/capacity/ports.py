@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from yurt.scheduler.ids import step
@@ -18,7 +19,7 @@ PORT_MAX = 65535
 RESERVED_CACHE = 4096
 
 
-class PortGrant(NamedTuple):
+class PortGrant(msgspec.Struct, frozen=True):
     """Granted networks by task ("" for the group's), and the group's port mappings."""
 
     shared: tuple[NetworkResource, ...]
@@ -99,7 +100,7 @@ def grant_ports(node: Node, used: Mapping[str, int], group: TaskGroup, *, salt: 
     return PortGrant(tuple(shared), tuple(mappings), tasks)
 
 
-class PortProblem(NamedTuple):
+class PortProblem(msgspec.Struct, frozen=True):
     """A port that is unavailable on a node: a static one (`value`), one of the dynamic range, or any port for lack of
     an address in its host network or the default one (`address`)."""
 

@@ -8,7 +8,9 @@ columnar view, which sums it up as allocations come and go: making the limits of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.scheduler.capacity.limits import Limit, LimitChange
 from yurt.state.namespace_usage import MILLI, NOTHING_USED, NamespaceUsage
@@ -24,7 +26,7 @@ UNITS: Final = {
 FIELDS: Final = {"memory": "memory_mb", "memory_max": "memory_max_mb", "secrets": "secrets_mb"}
 
 
-class Dimension(NamedTuple):
+class Dimension(msgspec.Struct, frozen=True):
     """One dimension of a quota: the allowed and used amount, and the requested or changed one. Devices are in
     thousandths."""
 
@@ -34,7 +36,7 @@ class Dimension(NamedTuple):
     used: int = 0
 
 
-class QuotaPart(NamedTuple):
+class QuotaPart(msgspec.Struct, frozen=True):
     """The limits of a quota on all node pools (`pool` is empty) or on one."""
 
     pool: str

@@ -16,6 +16,7 @@ from yurt.scheduler.devices.bookings import capacity_mb, modes_of, part_milli
 from yurt.scheduler.devices.offers import is_named
 from yurt.scheduler.devices.partitions import profiles_of
 from yurt.sdk.device import MIG
+from yurt.sdk.value import replace
 from yurt.state.namespace_usage import MILLI, NamespaceUsage
 from yurt.state.store import Snapshot
 from yurt.structs.node import NodeDevice, NodeDeviceResource
@@ -33,7 +34,7 @@ def reclaim_amounts(ask: GroupAsk, snapshot: Snapshot, pool: str) -> NamespaceUs
         one = request.first_available[0] if request.first_available else request
         if request.first_available or request.share:
             devices[one.name] = devices.get(one.name, 0) + max(1, one.count) * _part(one, snapshot, pool)
-    return least._replace(devices=tuple(sorted(devices.items())))
+    return replace(least, devices=tuple(sorted(devices.items())))
 
 
 def _part(request: RequestedDevice, snapshot: Snapshot, pool: str) -> int:

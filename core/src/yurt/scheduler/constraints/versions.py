@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
+
+import msgspec
 
 CACHE = 1024
 PESSIMISTIC = "~>"
@@ -20,7 +21,7 @@ _CONSTRAINT = re.compile(r"\s*(=|!=|>=|<=|>|<|~>|)\s*([^\s=<>!~]\S*)\s*")
 _DIGITS_MAX = 18
 
 
-class ParsedVersion(NamedTuple):
+class ParsedVersion(msgspec.Struct, frozen=True):
     """Numeric parts, without trailing zeros after the third, and the pre-release text."""
 
     parts: tuple[int, ...]

@@ -9,10 +9,12 @@ certain slices of the device, from the one with its number on (`partitions`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.scheduler.devices.attributes import number_of, text_of
 from yurt.sdk.device import SHARE_MARK
+from yurt.sdk.value import replace
 from yurt.state.namespace_usage import MILLI
 from yurt.state.usage import share_of
 from yurt.structs.node import NodeDevice, NodeDeviceResource
@@ -23,7 +25,7 @@ SHARES_MAX = 48
 """The maximum number of shares of one device; a device's driver serves no more programs at once."""
 
 
-class Share(NamedTuple):
+class Share(msgspec.Struct, frozen=True):
     """The amounts booked by one share."""
 
     number: str
@@ -32,7 +34,7 @@ class Share(NamedTuple):
     compute: int
 
 
-class Booked(NamedTuple):
+class Booked(msgspec.Struct, frozen=True):
     """The bookings of one device."""
 
     is_whole: bool = False
@@ -80,7 +82,7 @@ def bookings(in_use: Iterable[str]) -> dict[str, Booked]:
         device, share = parted(key)
         booked = by_device.get(device, NOTHING)
         by_device[device] = (
-            booked._replace(is_whole=True) if share is None else booked._replace(shares=(*booked.shares, share))
+            replace(booked, is_whole=True) if share is None else replace(booked, shares=(*booked.shares, share))
         )
     return by_device
 

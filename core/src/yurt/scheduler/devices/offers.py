@@ -14,6 +14,8 @@ from functools import cached_property
 from itertools import islice, permutations
 from typing import NamedTuple
 
+import msgspec
+
 from yurt.scheduler.devices.attributes import IDS, INSTANCE_ATTRIBUTES, admits, attribute_of, meets
 from yurt.scheduler.devices.bookings import (
     COMPUTE_MAX,
@@ -66,7 +68,7 @@ class DeviceGrant(NamedTuple):
     device: AllocatedDeviceResource
 
 
-class DeviceItem(NamedTuple):
+class DeviceItem(msgspec.Struct, frozen=True):
     """One instance of a node; `key` identifies its booking, `is_part` marks the parts of split devices."""
 
     number: int
@@ -77,7 +79,7 @@ class DeviceItem(NamedTuple):
     is_part: bool
 
 
-class KindChoice(NamedTuple):
+class KindChoice(msgspec.Struct, frozen=True):
     """The permitted instances of one kind for a request, and the kind's affinity score."""
 
     number: int
@@ -167,7 +169,7 @@ def rack_of(node: Node) -> Rack:
     return rack
 
 
-class DeviceOffer(NamedTuple):
+class DeviceOffer(msgspec.Struct, frozen=True):
     """The grants for a request, their bookings and the score."""
 
     devices: tuple[AllocatedDeviceResource, ...]
@@ -243,7 +245,7 @@ def has_topology(nodes: Iterable[Node]) -> bool:
     return any(PLACES & each.attributes.keys() for kind in kinds for each in kind.instances)
 
 
-class DeviceGrants(NamedTuple):
+class DeviceGrants(msgspec.Struct, frozen=True):
     """A node's offers for the requests (task, request) of a group, in the order of the requests."""
 
     requests: Sequence[tuple[str, RequestedDevice]]
@@ -292,7 +294,7 @@ def find_offer(stock: Stock, request: RequestedDevice) -> DeviceOffer | None:
     for at, choice in enumerate(choices):
         offer = find_offer(stock, choice)
         if offer is not None:
-            return offer._replace(scores=(*offer.scores, 1 - at / len(choices)), matched=0.0)
+            return replace(offer, scores=(*offer.scores, 1 - at / len(choices)), matched=0.0)
     if choices:
         return None
     if request.all_of_node:
@@ -464,7 +466,7 @@ def _best_place(
         start = None if profile is None else best_start(profiles, profile, before)
         if profile is not None and start is not None:
             rank = (is_suspect(item.instance), before.is_free, -before.compute, item.number)
-            usable[item.number] = (rank, before._replace(shares=(*before.shares, share_at(profile, start))))
+            usable[item.number] = (rank, replace(before, shares=(*before.shares, share_at(profile, start))))
     if not usable:
         return None
     best = min(usable, key=lambda number: usable[number][0])

@@ -14,6 +14,7 @@ from yurt.scheduler.devices.attributes import text_of
 from yurt.scheduler.devices.bookings import Booked, Share, modes_of
 from yurt.sdk.device import MIG
 from yurt.sdk.mig import MIG_PROFILES, MigProfile, parse_profiles
+from yurt.sdk.value import replace
 from yurt.structs.node import NodeDevice, NodeDeviceResource
 
 PLACES_MAX: Final = 4096
@@ -64,7 +65,7 @@ def number_of_places(profiles: tuple[MigProfile, ...], memory_mb: int, booked: B
     number = 0
     for profile in profiles:
         while profile.memory_mb >= memory_mb and (start := best_start(profiles, profile, booked)) is not None:
-            booked = booked._replace(shares=(*booked.shares, share_at(profile, start)))
+            booked = replace(booked, shares=(*booked.shares, share_at(profile, start)))
             number += 1
     return number
 

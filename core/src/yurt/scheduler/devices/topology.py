@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.scheduler.devices.attributes import number_of, text_of
 from yurt.structs.node import NodeDevice, NodeDeviceResource
@@ -33,7 +34,7 @@ Candidate = tuple[Cost, tuple[int, ...]]
 Matrix = tuple[tuple[int, ...], ...]
 
 
-class TopologyRequest(NamedTuple):
+class TopologyRequest(msgspec.Struct, frozen=True):
     """The number of devices, their required or preferred adjacency, and the mask of devices that come last."""
 
     number: int

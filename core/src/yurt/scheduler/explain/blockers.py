@@ -8,8 +8,9 @@ lower ask divides the missing amount by their number plus one; those that do not
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from yurt.scheduler.capacity.ask import CLAIMED, NearCoreShortage
@@ -41,7 +42,7 @@ _KINDS: Final[Mapping[str, ProblemKind]] = {
 }  # fmt: skip
 
 
-class NodeProblem(NamedTuple):
+class NodeProblem(msgspec.Struct, frozen=True):
     """A problem on the rows of `mask`; `subject` is the constraint, if it is one."""
 
     kind: ProblemKind
@@ -50,7 +51,7 @@ class NodeProblem(NamedTuple):
     subject: Constraint | None = None
 
 
-class ExclusiveUse(NamedTuple):
+class ExclusiveUse(msgspec.Struct, frozen=True):
     """One node's answer for ports, cores and devices."""
 
     cores_free: int

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.scheduler.explain.finished_attempt import FinishedAttempt, FinishedGeneric, FinishedSystem
 from yurt.scheduler.explain.freed_capacity import is_live
@@ -38,7 +39,7 @@ from yurt.structs.status import (
 )
 
 
-class CountDifference(NamedTuple):
+class CountDifference(msgspec.Struct, frozen=True):
     """The number of allocations missing for a reason; negative for those beyond the desired count."""
 
     number: int

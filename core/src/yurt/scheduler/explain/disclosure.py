@@ -11,7 +11,9 @@ change tells what such a node has free. To hide them would hide why a job waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.scheduler.explain.edits import EQUIPMENT, text_of, volume_text
 from yurt.sdk.value import replace
@@ -25,7 +27,7 @@ def every_namespace(_: str) -> bool:
     return True
 
 
-class Disclosure(NamedTuple):
+class Disclosure(msgspec.Struct, frozen=True):
     """The rights of the caller, to read nodes and to read jobs in a namespace, and the node that the caller names."""
 
     reads_nodes: bool = True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.scheduler.attempts import lay_over
 from yurt.scheduler.capacity.limits import LimitsOf, no_limits
@@ -26,7 +27,7 @@ from yurt.structs.plan import Placement, Plan
 from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
 
 
-class DryRun(NamedTuple):
+class DryRun(msgspec.Struct, frozen=True):
     """The result of an attempt."""
 
     attempt: FinishedAttempt

@@ -9,7 +9,9 @@ node shrink with the group, so they share the shortage.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, assert_never
+from typing import assert_never
+
+import msgspec
 
 from yurt.scheduler.capacity.ports import grant_ports
 from yurt.scheduler.constraints.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY
@@ -38,7 +40,7 @@ Cost = tuple[int, int, float]
 """(number of edits of a node's equipment, number of edits, their sizes relative to the requested amounts)."""
 
 
-class NodeChange(NamedTuple):
+class NodeChange(msgspec.Struct, frozen=True):
     """The edits for a row, with their size."""
 
     cost: Cost

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from yurt.scheduler.constraints.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY
@@ -17,7 +17,7 @@ from yurt.structs.job import Job, TaskGroup
 DIGITS_MAX = 9
 
 
-class _Property(NamedTuple):
+class _Property(msgspec.Struct, frozen=True):
     """A limit on allocations per value of an attribute; `is_job_wide` counts all groups of the job."""
 
     text: str

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable, Iterable
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -34,7 +34,7 @@ OF_EVERY_NODE = frozenset({"", "host", "none"})
 """Modes of group networks that every node supports."""
 
 
-class Check(NamedTuple):
+class Check(msgspec.Struct, frozen=True):
     """A condition on nodes. `is_class_wide`: equal for all nodes of a computed class."""
 
     text: str
@@ -47,7 +47,7 @@ class Check(NamedTuple):
     """The part of a node's shape that the test examines."""
 
 
-class Candidates(NamedTuple):
+class Candidates(msgspec.Struct, frozen=True):
     """The ready nodes of a job's datacenters and node pool."""
 
     mask: BoolArray
@@ -55,7 +55,7 @@ class Candidates(NamedTuple):
     available: dict[str, int]
 
 
-class Feasibility(NamedTuple):
+class Feasibility(msgspec.Struct, frozen=True):
     """The nodes where a group may run: `mask` of all rows, and the mask of each failed check."""
 
     mask: BoolArray

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from operator import eq
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -26,7 +27,7 @@ FEW_SHAPES = 16
 Answers = npt.NDArray[Any]
 
 
-class _OfShapes(NamedTuple):
+class _OfShapes(msgspec.Struct, frozen=True):
     """Results by shape number, valid where `is_valid`."""
 
     answers: Answers

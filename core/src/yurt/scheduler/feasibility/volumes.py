@@ -6,8 +6,9 @@ They are checked for every placement, since claims change with placements, and n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
+from typing import Literal
 
+import msgspec
 import numpy as np
 
 from yurt.scheduler.feasibility.masks import BoolArray, Check, check_mask, host_volumes_check
@@ -25,7 +26,7 @@ from yurt.structs.volumes.host import SINGLE_WRITER, HostVolume
 from yurt.structs.volumes.request import VolumeRequest
 
 
-class VolumeReason(NamedTuple):
+class VolumeReason(msgspec.Struct, frozen=True):
     """The reason why a node cannot provide an allocation's volumes: `csi`, or `volume_claim` for a host volume; and a
     text."""
 

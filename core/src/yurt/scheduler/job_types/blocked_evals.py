@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.scheduler.ids import SeededIds
 from yurt.scheduler.job_types.context import AttemptContext
@@ -36,7 +37,7 @@ def max_attempts(job_type: str) -> int:
     return ATTEMPTS.get(job_type, 2)
 
 
-class CapacityWait(NamedTuple):
+class CapacityWait(msgspec.Struct, frozen=True):
     """The reasons of a wait: unplaced groups, and the node classes or the node that may free capacity."""
 
     failed: Mapping[str, AllocationMetric] = MappingProxyType({})
@@ -125,7 +126,7 @@ def exhausted(
     )
     wait = CapacityWait(is_escaped=True)
     if evaluation.type in (JOB_SYSTEM, JOB_SYSBATCH):
-        wait = wait._replace(node_id=evaluation.node_id, limit=seen.quota_limit_reached, failed=seen.failed_tg_allocs)
+        wait = replace(wait, node_id=evaluation.node_id, limit=seen.quota_limit_reached, failed=seen.failed_tg_allocs)
     waiting = replace(
         blocked_eval(
             evaluation,

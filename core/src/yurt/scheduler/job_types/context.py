@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from yurt.scheduler.capacity.limits import Limit, LimitsOf, limits_now, no_guarantees, no_limits, region_of
 from yurt.scheduler.ids import SeededIds
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from yurt.scheduler.capacity.guarantees import Guarantees
 
 
-class AttemptContext(NamedTuple):
+class AttemptContext(msgspec.Struct, frozen=True):
     """The state, the evaluation and its job, the time, and the seeds of ids and tie-breaks."""
 
     snapshot: Snapshot

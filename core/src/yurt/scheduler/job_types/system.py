@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.scheduler.capacity.limits import LimitCheck
 from yurt.scheduler.capacity.view import ClusterView
@@ -29,7 +31,7 @@ BUSY: Final = ("place", "destructive_update", "in_place_update", "canary")
 """While any of these counts is above 0, a deployment is not complete."""
 
 
-class _Wait(NamedTuple):
+class _Wait(msgspec.Struct, frozen=True):
     """The groups that one evaluation waits for, and the name of the limit that refused some of them; "" for none."""
 
     groups: frozenset[str]

@@ -8,8 +8,9 @@ work: a row that is unknown here is asked, with the same result.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 import numpy as np
 
 from yurt.scheduler.capacity.ask import NO_DEVICES, GroupAsk
@@ -26,7 +27,7 @@ REQUESTS_MAX: Final = 32
 """The maximum number of different requests whose refusals are kept."""
 
 
-class _Refusals(NamedTuple):
+class _Refusals(msgspec.Struct, frozen=True):
     """The rows that refused a request; never changed, since attempts in other threads read it."""
 
     chunks: tuple[Chunk, ...]

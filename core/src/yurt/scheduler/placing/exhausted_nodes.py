@@ -7,8 +7,9 @@ changes and then follow single nodes as they fill up, so most placements share t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 import numpy as np
 
 from yurt.scheduler.capacity.view import DIMENSIONS, MAX_ALLOCS, ClusterView
@@ -18,7 +19,7 @@ from yurt.state.columns import ALLOCS, NODE_CLASS
 from yurt.state.usage import Usage
 
 
-class ExhaustedCounts(NamedTuple):
+class ExhaustedCounts(msgspec.Struct, frozen=True):
     """The number of exhausted nodes by class and by dimension; a node may lack several dimensions."""
 
     nodes: int

@@ -6,8 +6,9 @@ the columns of the nodes, and the next attempt evaluates only the rows whose usa
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 import numpy as np
 
 from yurt.scheduler.capacity.ask import GroupAsk, mhz_of_core
@@ -27,7 +28,7 @@ FEW_CHANGED: Final = 4
 """If more than one in this number of rows changed, all are recomputed: plain arrays are faster than selected rows."""
 
 
-class Fitness(NamedTuple):
+class Fitness(msgspec.Struct, frozen=True):
     """The fitness and capacity of all rows for one request, with the chunks they were computed from."""
 
     chunks: tuple[Chunk, ...]

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.scheduler.capacity.ask import GroupAsk, NodeGrant
 from yurt.scheduler.capacity.limits import LimitedGrants
@@ -46,7 +48,7 @@ RECLAIMING: Final = (JOB_BATCH, JOB_SERVICE)
 """Job types that reclaim capacity lent by their quota; system jobs do not, since they run on every node."""
 
 
-class PlacedAlloc(NamedTuple):
+class PlacedAlloc(msgspec.Struct, frozen=True):
     """A placement: its node, grant, scores and preempted allocations."""
 
     row: int

@@ -7,8 +7,9 @@ changes on the node, and nodes in equal situations share one.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from yurt.scheduler.capacity.ask import GroupAsk, NodeGrant
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from yurt.scheduler.placing.reclaim import ReclaimedNode, ReclaimSearch
 
 
-class Preempted(NamedTuple):
+class Preempted(msgspec.Struct, frozen=True):
     """A node and its grant after preemption; `impossible` are the rows without sufficient victims."""
 
     row: int

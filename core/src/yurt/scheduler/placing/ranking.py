@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from yurt.scheduler.capacity.ask import GroupAsk
@@ -37,7 +38,7 @@ STALE: Final = -1
 """A generation that no view has, so that all rows are scored before the next placement."""
 
 
-class RankOptions(NamedTuple):
+class RankOptions(msgspec.Struct, frozen=True):
     """The ranking options of an attempt."""
 
     is_spread_algorithm: bool

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from yurt.scheduler.capacity.view import DIMENSIONS
@@ -36,7 +36,7 @@ FEW = 16
 DEPTH_MIN, DEPTH_GROWTH = 4, 4
 
 
-class _Levels(NamedTuple):
+class _Levels(msgspec.Struct, frozen=True):
     """For some rows, the parts and scores of their next placements, and the number of placements that fit."""
 
     rows: IntArray
@@ -58,7 +58,7 @@ class _Levels(NamedTuple):
 ScoreTable = tuple[NodeScoreMeta, ...]
 
 
-class PlacementRun(NamedTuple):
+class PlacementRun(msgspec.Struct, frozen=True):
     """Placements in order: the row and score table of each, and the exhausted counts from each placement on."""
 
     rows: list[int]

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 import numpy as np
 
 from yurt.scheduler.feasibility.masks import property_codes
@@ -28,7 +29,7 @@ NO_VALUE = -1
 """The code and the level of nodes that lack the attribute."""
 
 
-class CellNumbers(NamedTuple):
+class CellNumbers(msgspec.Struct, frozen=True):
     """The combinations of values that occur: the cell of each row, and the code of each attribute for each cell."""
 
     numbers: IntArray

@@ -11,7 +11,9 @@ attempt equals the state with the plan laid over it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.scheduler.capacity.view import ClusterView
 from yurt.scheduler.placing.group_placer import GroupPlacer
@@ -24,7 +26,7 @@ PLACERS_MAX: Final = 4
 """The number of groups whose placers are kept for later jobs."""
 
 
-class WarmStart(NamedTuple):
+class WarmStart(msgspec.Struct, frozen=True):
     """The cluster including earlier jobs' plans, and placers of their groups, most recently used first."""
 
     view: ClusterView

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.scheduler.ids import SeededIds
 from yurt.sdk.value import UnixNano
@@ -14,7 +15,7 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 
 
-class GroupContext(NamedTuple):
+class GroupContext(msgspec.Struct, frozen=True):
     """The inputs for reconciling a group; `deployment` is that of this job version, if any."""
 
     job: Job

@@ -7,7 +7,8 @@ and the deployment. Every allocation of a group ends in exactly one place; the c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.scheduler.ids import SeededIds
 from yurt.scheduler.reconcile import results as why
@@ -34,7 +35,7 @@ from yurt.structs.status import (
 )
 
 
-class Situation(NamedTuple):
+class Situation(msgspec.Struct, frozen=True):
     """All inputs of the reconciler."""
 
     job: Job | None

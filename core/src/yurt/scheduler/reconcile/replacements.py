@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.scheduler.reconcile.classify import is_out_of_reach, is_unplaced
 from yurt.scheduler.reconcile.reschedule_policy import SOON, due
@@ -34,7 +35,7 @@ from yurt.structs.status import (
 )
 
 
-class Replacements(NamedTuple):
+class Replacements(msgspec.Struct, frozen=True):
     """Allocations that count as present, those to replace now, and those to replace at a given time."""
 
     present: list[Allocation]
@@ -44,7 +45,7 @@ class Replacements(NamedTuple):
     """Live allocations of a batch group whose work another one has completed meanwhile; they no longer count."""
 
 
-class ReplacementBasis(NamedTuple):
+class ReplacementBasis(msgspec.Struct, frozen=True):
     """The facts, apart from the allocation itself, that decide about a replacement."""
 
     deployment: Deployment | None

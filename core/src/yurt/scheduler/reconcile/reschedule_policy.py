@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
 from yurt.structs.alloc import Allocation, RescheduleEvent, RescheduleTracker
@@ -19,7 +19,7 @@ NO_PLACEMENT = "no placement"
 PLACED = "ok"
 
 
-class Due(NamedTuple):
+class Due(msgspec.Struct, frozen=True):
     """The time from which an allocation may be rescheduled."""
 
     at: int

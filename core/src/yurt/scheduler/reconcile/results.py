@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from yurt.structs.alloc import Allocation
@@ -39,13 +37,13 @@ class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
     """The version to place, if it is not the newest (a lost or migrating allocation while canaries run)."""
 
 
-class InPlaceRequest(NamedTuple):
+class InPlaceRequest(msgspec.Struct, frozen=True):
     """A running allocation to update to the new version in place."""
 
     alloc: Allocation
 
 
-class StopRequest(NamedTuple):
+class StopRequest(msgspec.Struct, frozen=True):
     """An allocation to stop."""
 
     alloc: Allocation

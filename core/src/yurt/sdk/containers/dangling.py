@@ -10,7 +10,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.sdk.containers.options import DanglingRules
 from yurt.sdk.containers.watch import Watch
@@ -20,7 +21,7 @@ from yurt.sdk.value import NANOSECONDS, UnixNano
 log = logging.getLogger(__name__)
 
 
-class ContainerOrigin(NamedTuple):
+class ContainerOrigin(msgspec.Struct, frozen=True):
     """The task for which a container was created, and the second of its creation."""
 
     task_id: str

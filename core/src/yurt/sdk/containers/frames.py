@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.sdk.containers.common import parse_stamp
 
@@ -22,7 +23,7 @@ STREAMS = {0: "stdout", 1: "stdout", 2: "stderr"}
 STAMP_BYTES_MAX = 40
 
 
-class Piece(NamedTuple):
+class Piece(msgspec.Struct, frozen=True):
     """A piece of output: its stream, the engine's time stamp (empty when unknown) and the data."""
 
     stream: str

@@ -24,7 +24,9 @@ import socket
 import struct
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.errors import DriverError, RecoverableError
@@ -55,7 +57,7 @@ def by_name(source: str, target: str, *, makes: bool = False, is_seen: bool = Tr
     return source
 
 
-class MountSource(NamedTuple):
+class MountSource(msgspec.Struct, frozen=True):
     """A planned mount: the path for the engine, the path below the allocation's directory, the path in the task."""
 
     name: str
@@ -65,14 +67,14 @@ class MountSource(NamedTuple):
     is_seen: bool = True
 
 
-class EngineProcess(NamedTuple):
+class EngineProcess(msgspec.Struct, frozen=True):
     """The process that listens on an engine's socket; pid 0 where it cannot be seen from here."""
 
     pid: int
     uid: int
 
 
-class EngineView(NamedTuple):
+class EngineView(msgspec.Struct, frozen=True):
     """Facts about an engine: whether it sees our mounts, and whether its containers' mounts can be inspected.
 
     `has_answered`: a local engine that does not take a connection now may be any. `uid` is that of a local engine.

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.sdk.errors import PermissionDenied, Reason, YurtError
 from yurt.server.clients.node_ports import NodePorts
@@ -37,7 +39,7 @@ SUBSYSTEM: Final = "Cluster"
 REFUSED_ADDRESS, ACTIVE_ADDRESS = "refused_address", "active_address"
 
 
-class AgentProcess(NamedTuple):
+class AgentProcess(msgspec.Struct, frozen=True):
     """An agent's process and the servers' view of it."""
 
     id: str

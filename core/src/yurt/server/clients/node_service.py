@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.duties.nodes import (
     granted_status,
@@ -48,7 +49,7 @@ NODE_LOOKUP_LIMIT_S = 5.0
 """The time in seconds for which a follower waits to receive a node's registration."""
 
 
-class _Report(NamedTuple):
+class _Report(msgspec.Struct, frozen=True):
     node_id: str
     updates: tuple[AllocUpdate, ...]
     answer: asyncio.Future[int]

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -44,7 +44,7 @@ MEMORY: Final = "memory"
 NOT_HERE: Final = "this server does not have the key"
 
 
-class KeyWrapping(NamedTuple):
+class KeyWrapping(msgspec.Struct, frozen=True):
     """The storage of a root key on one server."""
 
     keyring: str

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from yurt.access import Actor, Recalled, Scope
 
 
@@ -17,7 +19,7 @@ class CachedDecision(NamedTuple):
     """The answers by which it is; they count as long as they hold. None: not known yet."""
 
 
-class LastSecret(NamedTuple):
+class LastSecret(msgspec.Struct, frozen=True):
     """The stored secret that the last request of a connection presented."""
 
     text: str

@@ -14,9 +14,12 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from itertools import chain, islice, takewhile
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.sdk.errors import Conflict
+from yurt.sdk.value import replace
 from yurt.state import Changes, Snapshot
 from yurt.state.store import Change
 from yurt.structs.commands.base import EventType
@@ -35,10 +38,10 @@ TAKEN_AT_ONCE: Final = 256
 """The number of events that a reader fetches at once; the buffer's bounds do not count them."""
 
 
-class Event(NamedTuple):
+class Event(msgspec.Struct, frozen=True):
     """The changes of one command."""
 
-    index: int  # type: ignore[assignment]
+    index: int
     changes: Changes
     type: EventType | None
     """The event type; None: not sent to readers, so the changes are not kept. Those of garbage collection would keep
@@ -108,7 +111,7 @@ class EventBuffer:
         """Append an event, dropping old ones that no live reader waits for and those beyond the bounds."""
         if not self._newest and not self._behind:
             self._dropped_index = event.index - 1
-        kept = event if event.type is not None else event._replace(changes=())
+        kept = event if event.type is not None else replace(event, changes=())
         self._newest.append(kept)
         self._newest_bytes += kept.weight
         while len(self._newest) > self._size:
@@ -210,7 +213,7 @@ def _forget(events: deque[Event], state: Snapshot, *, before: int | None) -> int
             break
         kept = tuple(change for change in event.changes if not _is_deleted(change, state))
         if len(kept) < len(event.changes):
-            events[position] = event._replace(changes=kept)
+            events[position] = replace(event, changes=kept)
             saved += event.weight - events[position].weight
     return saved
 

@@ -8,7 +8,9 @@ registering jobs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.access import Access, Capability, Need, Scope, needs
 from yurt.access.needs import HostVolumeMountCapability
@@ -25,7 +27,7 @@ MOUNT_READONLY: Final = needs.host_volume(
 BIDIRECTIONAL: Final = "bidirectional"
 
 
-class ContentNeed(NamedTuple):
+class ContentNeed(msgspec.Struct, frozen=True):
     """The need of a part of a job, and its description."""
 
     need: Need

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.queue.amounts import NOTHING, Amounts
 from yurt.queue.charge import PRICE_ONE, allocated_amounts, is_gpu, price_of, priced, tenant_of
@@ -39,7 +41,7 @@ QUEUED_TRIGGERS: Final = frozenset(
 work."""
 
 
-class QueueEntry(NamedTuple):
+class QueueEntry(msgspec.Struct, frozen=True):
     """A job in a queue, with the evaluation that waits."""
 
     job: Job
@@ -48,7 +50,7 @@ class QueueEntry(NamedTuple):
     demands: tuple[PendingAllocs, ...]
 
 
-class QueuedJobs(NamedTuple):
+class QueuedJobs(msgspec.Struct, frozen=True):
     """The facts that the gate passes about a pool's jobs."""
 
     entries: Mapping[JobKey, QueueEntry]

@@ -17,7 +17,9 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Hashable, Sequence
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.queue.waiting_job import JobKey
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PlannedAllocs, PoolCapacity
@@ -35,7 +37,7 @@ End = tuple[int, Allocation | PlannedAllocs]
 """The time at which allocations give back their capacity."""
 
 
-class Promise(NamedTuple):
+class Promise(msgspec.Struct, frozen=True):
     """A job for which capacity is reserved, and the time from which it has it; 0: unknown."""
 
     key: JobKey
@@ -44,7 +46,7 @@ class Promise(NamedTuple):
     """It follows from limits; otherwise from run times of the past."""
 
 
-class ReleasedJob(NamedTuple):
+class ReleasedJob(msgspec.Struct, frozen=True):
     """A job that is about to run: the state does not show yet what it takes."""
 
     entry: QueueEntry
@@ -103,7 +105,7 @@ class _Timeline:
         return planned
 
 
-class _Plan(NamedTuple):
+class _Plan(msgspec.Struct, frozen=True):
     """Where the next reserved job takes its capacity, and the timeline at its start; nothing changes either."""
 
     cause: Hashable

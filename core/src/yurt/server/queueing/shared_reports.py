@@ -9,7 +9,9 @@ namespaces: who reads it filters it by the rights of the caller.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from yurt.runtime.env import Env
 from yurt.sdk.value import NANOSECONDS
@@ -34,7 +36,7 @@ REPORTS_MAX: Final = 16
 ReportKey = tuple[str, str]
 
 
-class QueueReport(NamedTuple):
+class QueueReport(msgspec.Struct, frozen=True):
     """The places of a queue at a time."""
 
     at: int

@@ -11,7 +11,9 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.acl.validation import check_token, check_token_times
 from yurt.duties.acl_gc import expired
@@ -44,7 +46,7 @@ _NONCE: Final = b"one-time-key"
 """A fixed nonce: each one-time secret derives a key of its own, which encrypts one text."""
 
 
-class MadeToken(NamedTuple):
+class MadeToken(msgspec.Struct, frozen=True):
     """A stored token and its secret, which is shown only once."""
 
     token: ACLToken
@@ -63,7 +65,7 @@ def made_token(committed: Committed, accessor_id: str, secret: str) -> MadeToken
     return MadeToken(token, secret, committed.index, names)
 
 
-class MadeOneTime(NamedTuple):
+class MadeOneTime(msgspec.Struct, frozen=True):
     """A one-time token and its secret."""
 
     token: OneTimeToken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -34,7 +34,7 @@ ALIKE: Final = 0.75
 name that only goes on behind a known one (`exec2`) is another driver."""
 
 
-class Admission(NamedTuple):
+class Admission(msgspec.Struct, frozen=True):
     """Checks jobs: errors prevent a registration, warnings do not."""
 
     errors: tuple[str, ...] = ()

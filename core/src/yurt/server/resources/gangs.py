@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import replace
@@ -46,7 +48,7 @@ class _GangCall:
         """Whether this server has stopped leading."""
 
 
-class _GangView(NamedTuple):
+class _GangView(msgspec.Struct, frozen=True):
     """A gang in one state."""
 
     state_index: int

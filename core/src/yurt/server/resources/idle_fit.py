@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.duties.idle import EndingTogether, ending_now, waiting_for_devices
 from yurt.scheduler.attempts import Attempt, attempt
@@ -32,7 +34,7 @@ SEED: Final = 1
 log = logging.getLogger(__name__)
 
 
-class Turn(NamedTuple):
+class Turn(msgspec.Struct, frozen=True):
     """Where the next look at a pool begins."""
 
     waiting: int = 0
@@ -41,7 +43,7 @@ class Turn(NamedTuple):
     """After the allocations with this id."""
 
 
-class DeviceNeeds(NamedTuple):
+class DeviceNeeds(msgspec.Struct, frozen=True):
     """What a look found."""
 
     waiting: Mapping[str, Evaluation]

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import is_
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 from weakref import ref
+
+import msgspec
 
 from yurt.rules.likeness import nearest
 from yurt.structs.node import Node
@@ -27,7 +29,7 @@ class NodeTable(Protocol):
     def values(self) -> Iterator[Node]: ...
 
 
-class NodeSample(NamedTuple):
+class NodeSample(msgspec.Struct, frozen=True):
     """What a few nodes have; the names in the order of the nodes."""
 
     nodes: tuple[Node, ...] = ()
@@ -43,7 +45,7 @@ def _no_table() -> None:
     """The table of no sample."""
 
 
-class _Newest(NamedTuple):
+class _Newest(msgspec.Struct, frozen=True):
     """The newest sample and its table: nodes change seldom, and each registration asks."""
 
     table: Callable[[], NodeTable | None] = _no_table

@@ -17,7 +17,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from yurt.fsm.acl.replication import token_refusal
 from yurt.fsm.basis import expectation
@@ -65,7 +67,7 @@ BUILT_IN: Final = frozenset({"default", "all"})
 Seal = Callable[[ACLAuthMethod], Awaitable[ACLAuthMethod]]
 
 
-class ReplicationPage(NamedTuple):
+class ReplicationPage(msgspec.Struct, frozen=True):
     """Rows that were fetched, and the keys that did not fit into the answer."""
 
     rows: tuple[Any, ...]
@@ -84,7 +86,7 @@ class AuthoritativeRegion(Protocol):
         ...
 
 
-class ReplicatedKind(NamedTuple):
+class ReplicatedKind(msgspec.Struct, frozen=True):
     """One table of shared rows, and the commands that make a copy of it."""
 
     table: str
@@ -103,7 +105,7 @@ class ReplicatedKind(NamedTuple):
     """Tables whose new rows are copied before: rows of this one name them."""
 
 
-class Difference(NamedTuple):
+class Difference(msgspec.Struct, frozen=True):
     """The changes that make a copy equal, by key."""
 
     fetch: tuple[str, ...]

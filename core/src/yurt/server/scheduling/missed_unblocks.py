@@ -9,7 +9,8 @@ since show nothing; garbage collection leaves ended allocations for longer than 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from yurt.broker import BlockedEvals
 from yurt.state import Change, Snapshot
@@ -21,7 +22,7 @@ from yurt.structs.predicates import is_client_terminal, is_ready, is_terminal
 from yurt.structs.quota import QuotaSpec
 
 
-class _Ended(NamedTuple):
+class _Ended(msgspec.Struct, frozen=True):
     """The index at which an allocation ended last: by node, by namespace, and of those that used a CSI volume."""
 
     by_node: dict[str, int]

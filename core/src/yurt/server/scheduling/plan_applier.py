@@ -14,7 +14,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from yurt import scheduler
 from yurt.broker import PlanQueue, cut_plan, size_of
@@ -62,7 +64,7 @@ TURN_SIZE: Final = 16
 """The number of allocations of plans checked in one turn of the loop."""
 
 
-class _Submission(NamedTuple):
+class _Submission(msgspec.Struct, frozen=True):
     outcome: Outcome
     answer: asyncio.Future[PlanResult]
 
@@ -72,7 +74,7 @@ class _Submission(NamedTuple):
             self.answer.set_result(result)
 
 
-class _Checked(NamedTuple):
+class _Checked(msgspec.Struct, frozen=True):
     """A checked plan: its accepted part, the parts' commands, and the future of their results.
 
     Without parts nothing of the plan is stored, and it is answered after another command.
@@ -85,7 +87,7 @@ class _Checked(NamedTuple):
     """The id under which the parts are staged, when they must appear together."""
 
 
-class _Landed(NamedTuple):
+class _Landed(msgspec.Struct, frozen=True):
     """A plan rejected by `apply`, before it is answered."""
 
     checked: _Checked

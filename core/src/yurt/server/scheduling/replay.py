@@ -74,7 +74,7 @@ class _RecordedAttempt(NamedTuple):
     before: list[tuple[str, AttemptRecord]]
 
 
-class _LogPart(NamedTuple):
+class _LogPart(msgspec.Struct, frozen=True):
     """The records of an attempt in the log."""
 
     states: dict[int, Snapshot]

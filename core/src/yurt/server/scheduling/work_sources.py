@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+import msgspec
+
 from yurt.broker import Delivery
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
@@ -44,7 +46,7 @@ POLL_S: Final = 0.5
 """The seconds for which another server's worker waits at the leader for evaluations."""
 
 
-class SchedulingView(NamedTuple):
+class SchedulingView(msgspec.Struct, frozen=True):
     """The state for an attempt, and how a replay reconstructs it."""
 
     state: Snapshot

@@ -14,7 +14,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from yurt import scheduler
 from yurt.broker import Delivery
@@ -49,7 +51,7 @@ THREAD_COUNT: Final = 500
 """The number of a job's allocations from which its attempts run in a thread."""
 
 
-class _FirstAttempt(NamedTuple):
+class _FirstAttempt(msgspec.Struct, frozen=True):
     """A delivery with its first attempt or the error, and its start time."""
 
     delivery: Delivery
@@ -148,7 +150,7 @@ class Worker:
                 attempt = partial(series.attempt, delivery.evaluation, now=record.now)
                 first = await outcome_of(self._schedule(delivery.evaluation, attempt, record))
                 if not isinstance(first, Exception):
-                    view = view._replace(after=delivery.evaluation.id)
+                    view = replace(view, after=delivery.evaluation.id)
                 company.append(_FirstAttempt(delivery, first, started))
             # Some plans at a time share a write to the disk; more would keep the first of them waiting.
             if company and (number % TOGETHER == 0 or number == len(batch)):

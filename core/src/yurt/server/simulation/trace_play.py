@@ -12,7 +12,9 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.queue.accuracy import Summary
 from yurt.queue.played_trace import ServiceTally, TraceJob
@@ -43,7 +45,7 @@ USER_KEY: Final = "user"
 _BATCH: Final = (status.JOB_BATCH, status.JOB_SYSBATCH)
 
 
-class Submission(NamedTuple):
+class Submission(msgspec.Struct, frozen=True):
     """A job of a trace; `job.size` counts it in the unit of the whole trace, amounts are the job's sum.
 
     A size of 0 is a job that asks for nothing of that unit: it takes CPU and memory only.
@@ -60,7 +62,7 @@ class Submission(NamedTuple):
     device: str = "gpu"
 
 
-class TracePlan(NamedTuple):
+class TracePlan(msgspec.Struct, frozen=True):
     """What is played, and where."""
 
     submissions: tuple[Submission, ...]
@@ -73,7 +75,7 @@ class TracePlan(NamedTuple):
     """Whether the starts of waiting jobs are forecast, to measure the error."""
 
 
-class TraceOutcome(NamedTuple):
+class TraceOutcome(msgspec.Struct, frozen=True):
     """What became of the submissions, by their id; times in unix nanoseconds of the virtual time."""
 
     starts: Mapping[int, int]
@@ -420,7 +422,7 @@ def _without_batch_work(state: Snapshot, namespaces: set[str]) -> Snapshot:
     return edit.commit()
 
 
-class _TraceJobs(NamedTuple):
+class _TraceJobs(msgspec.Struct, frozen=True):
     """Makes the jobs of a trace."""
 
     plan: TracePlan

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.queue.waiting_job import JobKey
 from yurt.scheduler.attempts import lay_over
@@ -30,7 +32,7 @@ from yurt.structs.status import Trigger
 NODES_MAX: Final = 10_000
 
 
-class Scenario(NamedTuple):
+class Scenario(msgspec.Struct, frozen=True):
     """The assumed changes."""
 
     lost: tuple[str, ...] = ()
@@ -42,7 +44,7 @@ class Scenario(NamedTuple):
     pools: tuple[NodePool, ...] = ()
 
 
-class JobOutlook(NamedTuple):
+class JobOutlook(msgspec.Struct, frozen=True):
     """A job before and after."""
 
     key: JobKey

@@ -7,7 +7,9 @@ stay for more than a year.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.access import Access
 from yurt.queue.account import AllocAccount, account_of, added, with_account
@@ -40,7 +42,7 @@ class UsageDayRows(NamespacedRow[UsageDayKey, UsageDay]):
         return by_namespace
 
 
-class UsageReport(NamedTuple):
+class UsageReport(msgspec.Struct, frozen=True):
     """Sums by namespace, of what still runs, and by job."""
 
     namespaces: dict[str, UsageDay]

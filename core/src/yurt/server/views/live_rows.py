@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from yurt.access import ANYWHERE, Access, Capability, Need, Scope, needs
 from yurt.readmodels.job_facts import JobFacts
@@ -23,7 +25,7 @@ NEEDS: Final[Mapping[str, Need]] = {
 """The needs of each kind's rows."""
 
 
-class RowPosition(NamedTuple):
+class RowPosition(msgspec.Struct, frozen=True):
     """The part of a kind that a list is of."""
 
     kind: str
@@ -36,10 +38,10 @@ class RowPosition(NamedTuple):
     """Allocations: on the node with this id."""
 
 
-class SeenRow(NamedTuple):
+class SeenRow(msgspec.Struct, frozen=True):
     """Rows as a caller sees them: those that `is_selected` rejects do not exist; None: all exist."""
 
-    index: int  # type: ignore[assignment]
+    index: int
     rows: Iterable[Any]
     is_selected: Callable[[Any], bool] | None
 
@@ -48,10 +50,10 @@ class SeenRow(NamedTuple):
         return rows if self.is_selected is None else filter(self.is_selected, rows)
 
 
-class Delta(NamedTuple):
+class Delta(msgspec.Struct, frozen=True):
     """What changed in a place: rows that are or were there."""
 
-    index: int  # type: ignore[assignment]
+    index: int
     pairs: Iterable[tuple[Hashable, Any, Any]]
     """Key, and the row before and after, each None where it is not in the place or not visible."""
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from yurt.server.views.acl import AuthMethodRows, BindingRuleRows, PolicyRows, RoleRows, TokenRows
 from yurt.server.views.cluster import NamespaceRows, NodePoolRows, QuotaRows
 from yurt.server.views.rows import Rows
 
 
-class SharedKind(NamedTuple):
+class SharedKind(msgspec.Struct, frozen=True):
     """One table of shared rows."""
 
     rows: type[Rows[str, Any]]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
+
+import msgspec
 
 from yurt.sdk.errors import Reason
 from yurt.sdk.value import UnixNano, Value, wire_name
@@ -19,7 +21,7 @@ class Expectation(Value):
     index: int = 0
 
 
-class EventType(NamedTuple):
+class EventType(msgspec.Struct, frozen=True):
     """The name under which the event stream publishes the changes of a command."""
 
     name: str

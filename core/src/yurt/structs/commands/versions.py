@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -55,7 +55,7 @@ class RegionRules(Value):
     """The servers that apply older rules than this one."""
 
 
-class Addition(NamedTuple):
+class Addition(msgspec.Struct, frozen=True):
     """A command or field that older servers do not know."""
 
     rules: int

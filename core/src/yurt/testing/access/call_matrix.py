@@ -38,6 +38,7 @@ from yurt.rpc.listener import Caller, PeerSession
 from yurt.rpc.peer import Peer, Served
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, YurtError
+from yurt.sdk.value import replace
 from yurt.server.peers import LeaderPort, PeerPort
 from yurt.server.ports import NodePort
 from yurt.structs.commands import RegisterNode
@@ -232,7 +233,7 @@ class _Offered(Mapping[str, Served]):
 
     def __getitem__(self, name: str) -> Served:
         served = self._real[name]
-        return served._replace(target=_Admitted(served, self._admitted))
+        return replace(served, target=_Admitted(served, self._admitted))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._real)
@@ -337,7 +338,7 @@ def _keep_decisions(listener: Any, admitted: list[str]) -> None:
 
     def accept(hello: Hello, caller: Caller) -> PeerSession:
         session: PeerSession = real(hello, caller)
-        return session._replace(serves=_Offered(session.serves, admitted))
+        return replace(session, serves=_Offered(session.serves, admitted))
 
     listener._accept = accept
 

@@ -13,8 +13,9 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from ctypes import POINTER, c_int32, c_uint, c_uint64, c_ulonglong, c_void_p
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import pynvml
 
 from yurt_device_nvidia.activity import MICROSECONDS, REASONS
@@ -27,7 +28,7 @@ KIB_OF_MIB = 1024
 PROCESS_SAMPLES_MAX = 100
 
 
-class ProcessSample(NamedTuple):
+class ProcessSample(msgspec.Struct, frozen=True):
     """The load of one process at a time in microseconds."""
 
     at: int

@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable
 from ctypes import POINTER, c_int, c_uint, c_ulong, c_ulonglong, c_void_p
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import pynvml
 
 from yurt_device_nvidia.fake.layouts import layout
@@ -42,7 +43,7 @@ class FakeFailure(Exception):
         self.code = int(getattr(pynvml, f"NVML_ERROR_{name}"))
 
 
-class FakeCall(NamedTuple):
+class FakeCall(msgspec.Struct, frozen=True):
     """A function of NVML: its name, the C types of its arguments, and its implementation."""
 
     name: str

@@ -12,8 +12,9 @@ to which a term does not apply pays nothing for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -28,7 +29,7 @@ UNIT: Final = 1_000_000_000
 """The number of units into which a score of one is divided for comparison."""
 
 
-class TermContext(NamedTuple):
+class TermContext(msgspec.Struct, frozen=True):
     """The inputs for creating a term.
 
     Of the job a term may read only what `warm_start` compares before it hands a ranking on to another job.
@@ -77,7 +78,7 @@ class ScoreTerm(Protocol):
         ...
 
 
-class TermKind(NamedTuple):
+class TermKind(msgspec.Struct, frozen=True):
     """A kind of term: its name, the condition under which it counts, and the function that creates it for a group."""
 
     name: str
@@ -92,7 +93,7 @@ class TermKind(NamedTuple):
     """Creates the term for a group; None if it does not apply to the group."""
 
 
-class FixedTerm(NamedTuple):
+class FixedTerm(msgspec.Struct, frozen=True):
     """A term that placements do not change."""
 
     name: str
