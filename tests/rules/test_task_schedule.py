@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt.rules.task_schedule import schedule_problems, window_at
+from yurt.rules.task_schedule import ScheduleWindow, schedule_problems, window_at
 from yurt.sdk.value import UnixNano
 from yurt.structs.task import TaskSchedule, TaskScheduleCron
 
@@ -38,7 +38,7 @@ def at(text: str, zone: str = "America/New_York") -> UnixNano:
 def test_the_hours_are_those_of_the_wall_clock_on_the_days_of_the_start(
     when: str, is_open: bool, again_s: float
 ) -> None:
-    assert window_at(schedule(), at(when), longest_s=DAY_S) == (is_open, again_s)
+    assert window_at(schedule(), at(when), longest_s=DAY_S) == ScheduleWindow(is_open, again_s)
 
 
 def test_a_start_with_a_year_counts_in_that_year_alone() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import threading
-import typing
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -20,7 +19,7 @@ from msgspec import inspect
 from yurt.rules.admission import admitted
 from yurt.rules.canonical import fill_in
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import Duration, parse_duration
+from yurt.sdk.value import parse_duration
 from yurt.structs.job import Job
 
 DEPTH_MAX = 64
@@ -45,12 +44,12 @@ Json = dict[str, Any]
 
 
 class _ValueShape(NamedTuple):
-    """A field's content: `kind` is struct, list or map (of structs `info`), texts (of strings), duration, durations (a
+    """A field's content: `kind` is struct, list or map (of structs `held`), texts (of strings), duration, durations (a
     list of them) or leaf."""
 
     key: str
     kind: str
-    info: inspect.StructType | None
+    held: type | None
 
 
 class _KeyTable(msgspec.Struct, frozen=True):
@@ -65,23 +64,23 @@ class _Walk:
         self.warnings: list[str] = []
         self._blocks = 0
 
-    def struct(self, data: Any, info: inspect.StructType, path: str) -> Any:
+    def struct(self, data: Any, cls: type, path: str) -> Any:
         """The object with its keys spelled as the type spells them."""
         if type(data) is not dict and not isinstance(data, Mapping):
             return data
         self._blocks += 1
         if self._blocks > BLOCKS_MAX:
             raise Invalid(f"{path.partition('.')[0]} has more than {BLOCKS_MAX} blocks: split it into several")
-        table = _tables.get(info.cls) or _table(info)
+        table = _tables.get(cls) or _table(cls)
         exact, known = table.exact, {}
         for key, value in data.items():
             shape = exact.get(key) or table.folded.get(key.lower())
             if shape is None:
                 self._unknown(key, table, path)
             elif value is not None and (shape.key == key or data.get(shape.key) is None):
-                name, kind, inner = shape
-                if inner is not None:
-                    known[name] = self._field(value, shape, inner, f"{path}.{name}")
+                name, kind, held = shape
+                if held is not None:
+                    known[name] = self._field(value, shape, held, f"{path}.{name}")
                 elif kind == "duration":
                     known |= _duration(name, value, f"{path}.{name}")
                 elif kind == "durations":
@@ -90,12 +89,12 @@ class _Walk:
                     known[name] = _without_nulls(value) if kind == "texts" else value
         return known
 
-    def _field(self, value: Any, shape: _ValueShape, info: inspect.StructType, path: str) -> Any:
+    def _field(self, value: Any, shape: _ValueShape, cls: type, path: str) -> Any:
         if shape.kind == "list" and isinstance(value, list):
-            return [self.struct(item, info, f"{path}[{n}]") for n, item in enumerate(value) if item is not None]
+            return [self.struct(item, cls, f"{path}[{n}]") for n, item in enumerate(value) if item is not None]
         if shape.kind == "map" and isinstance(value, Mapping):
-            return {k: self.struct(v, info, f"{path}[{k}]") for k, v in value.items() if v is not None}
-        return self.struct(value, info, path) if shape.kind == "struct" else value
+            return {k: self.struct(v, cls, f"{path}[{k}]") for k, v in value.items() if v is not None}
+        return self.struct(value, cls, path) if shape.kind == "struct" else value
 
     def _unknown(self, key: str, table: _KeyTable, path: str) -> None:
         if key.lower() in RETIRED_KEYS or len(self.warnings) >= WARNINGS_MAX:
@@ -130,7 +129,7 @@ def check_size(raw: bytes) -> None:
 def decode_value(data: Any, cls: type[T], *, name: str) -> tuple[T, tuple[str, ...]]:
     """`data` as a struct of this type, and warnings; `name` opens the paths in messages."""
     walk = _Walk()
-    return _convert(walk.struct(data, _info(cls), name), cls, name), tuple(walk.warnings)
+    return _convert(walk.struct(data, cls, name), cls, name), tuple(walk.warnings)
 
 
 def decode_job(data: Any, *, node_pool: str = DEFAULT_NODE_POOL) -> tuple[Job, tuple[str, ...]]:
@@ -139,7 +138,7 @@ def decode_job(data: Any, *, node_pool: str = DEFAULT_NODE_POOL) -> tuple[Job, t
     `node_pool` is that of a job that names none.
     """
     walk = _Walk()
-    spelled = walk.struct(need_object(data, "Job"), _info(Job), "Job")
+    spelled = walk.struct(need_object(data, "Job"), Job, "Job")
     _convert(spelled, Job, "Job")
     canonical = admitted(fill_in(spelled))
     canonical["NodePool"] = canonical.get("NodePool") or node_pool
@@ -164,7 +163,7 @@ def _job_of(canonical: Json) -> Job:
     try:
         return msgspec.convert(canonical, Job)
     except msgspec.ValidationError:
-        return _convert(_Walk().struct(canonical, _info(Job), "Job"), Job, "Job")
+        return _convert(_Walk().struct(canonical, Job, "Job"), Job, "Job")
 
 
 def is_plainly_bounded(raw: bytes) -> bool:
@@ -218,6 +217,7 @@ _WORDS = {
     "float": "number",
     "bytes": "base64 text",
 }
+_DURATION = re.compile(r"\bDuration\b")
 _EXPECTED = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
 
 
@@ -257,42 +257,43 @@ def _without_nulls(value: Any) -> Any:
 
 _preparing: Final = threading.Lock()
 _prepared: Final = threading.Event()
-_infos: dict[type, inspect.StructType] = {}
 _tables: dict[type, _KeyTable] = {}
 
 
-def _info(cls: type) -> inspect.StructType:
-    """The type's description, made once: it takes milliseconds."""
-    found = _infos.get(cls)
-    if found is None:
-        info = inspect.type_info(cls)
-        assert isinstance(info, inspect.StructType), cls
-        found = _infos[cls] = info
-    return found
-
-
-def _table(info: inspect.StructType) -> _KeyTable:
-    found = _tables.get(info.cls)
-    if found is None:
-        spans = _durations(info.cls)
-        shapes = [
-            _ValueShape(field.encode_name, spans[field.name], None)
-            if field.name in spans
-            else _shape(field.encode_name, field.type)
-            for field in info.fields
-        ]
-        found = _KeyTable({shape.key: shape for shape in shapes}, {shape.key.lower(): shape for shape in shapes})
-        _tables[info.cls] = found
-    return found
+def _table(cls: type) -> _KeyTable:
+    """The table of a type, made once. Those of the types that it holds are made along: the description of a type
+    describes them too, which takes milliseconds, and hundreds of kilobytes if it were kept."""
+    info = inspect.type_info(cls)
+    assert isinstance(info, inspect.StructType), cls
+    pending = [info]
+    while pending:
+        each = pending.pop()
+        if each.cls not in _tables:
+            spans = _durations(each.cls)
+            shapes = [
+                _ValueShape(field.encode_name, spans[field.name], None)
+                if field.name in spans
+                else _shape(field.encode_name, field.type, pending)
+                for field in each.fields
+            ]
+            _tables[each.cls] = _KeyTable(
+                {shape.key: shape for shape in shapes}, {shape.key.lower(): shape for shape in shapes}
+            )
+    return _tables[cls]
 
 
 def _durations(cls: type) -> dict[str, str]:
-    """The kinds of the fields that hold durations, which the type's description shows as integers."""
-    hints = typing.get_type_hints(cls).items()
+    """The kinds of the fields that hold durations, which the type's description shows as integers.
+
+    Annotations are texts. They are read as such, because evaluating them would take longer than all else here.
+    """
+    annotations = {
+        name: str(text) for base in cls.__mro__ for name, text in getattr(base, "__annotations__", {}).items()
+    }
     return {
-        name: "durations" if typing.get_origin(hint) is tuple else "duration"
-        for name, hint in hints
-        if Duration in (hint, *typing.get_args(hint))
+        name: "durations" if text.startswith("tuple[") else "duration"
+        for name, text in annotations.items()
+        if _DURATION.search(text)
     }
 
 
@@ -322,19 +323,23 @@ def _nanoseconds(value: Any, path: str) -> Any:
         ) from None
 
 
-def _shape(key: str, kind: inspect.Type) -> _ValueShape:
+def _shape(key: str, kind: inspect.Type, pending: list[inspect.StructType]) -> _ValueShape:
+    """The field's content; the type that it holds is added to those whose tables are to be made."""
     match kind:
         case inspect.Metadata():
-            return _shape(key, kind.type)
+            return _shape(key, kind.type, pending)
         case inspect.UnionType():
             inner = [item for item in kind.types if not isinstance(item, inspect.NoneType)]
-            return _shape(key, inner[0]) if len(inner) == 1 else _ValueShape(key, "leaf", None)
+            return _shape(key, inner[0], pending) if len(inner) == 1 else _ValueShape(key, "leaf", None)
         case inspect.StructType():
-            return _ValueShape(key, "struct", kind)
+            pending.append(kind)
+            return _ValueShape(key, "struct", kind.cls)
         case inspect.VarTupleType(item_type=inspect.StructType() as item):
-            return _ValueShape(key, "list", item)
+            pending.append(item)
+            return _ValueShape(key, "list", item.cls)
         case inspect.DictType(value_type=inspect.StructType() as item):
-            return _ValueShape(key, "map", item)
+            pending.append(item)
+            return _ValueShape(key, "map", item.cls)
         case inspect.VarTupleType(item_type=inspect.StrType()) | inspect.DictType(value_type=inspect.StrType()):
             return _ValueShape(key, "texts", None)
         case _:

@@ -44,6 +44,8 @@ _PLAIN = frozenset({str, int, bool, float, type(None)})
 """Types that JSON has itself."""
 
 _plans: dict[type, Convert] = {}
+Made = dict[type, Convert | None]
+"""Converters in the making, by type; None while one is being compiled."""
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
@@ -106,36 +108,50 @@ class WireView(Mapping[str, Any]):
 @functools.cache
 def _fields_of(cls: type) -> dict[str, tuple[str, Convert | None]]:
     """Name and converter of each written field, by its spelling on the wire."""
-    info = inspect.type_info(cls)
-    assert isinstance(info, inspect.StructType), cls
-    return {
+    made: Made = {}
+    fields = {
         each.encode_name: (
             each.name,
-            _converter(each.type, is_never_null=(cls.__name__, each.encode_name) in NEVER_NULL),
+            _converter(each.type, made, is_never_null=(cls.__name__, each.encode_name) in NEVER_NULL),
         )
-        for each in info.fields
+        for each in _described(cls).fields
         if not _is_internal(each)
     }
+    _keep(made)
+    return fields
 
 
 def struct_converter(cls: type) -> Convert:
     """The function that turns a struct of this type into a dict, made once."""
     found = _plans.get(cls)
     if found is None:
-        info = inspect.type_info(cls)
-        assert isinstance(info, inspect.StructType), cls
-        found = _plans[cls] = _compile(info)
+        made: Made = {}
+        _late(_described(cls), made)
+        _keep(made)
+        found = _plans[cls]
     return found
 
 
-def _compile(info: inspect.StructType) -> Convert:
+def _described(cls: type) -> inspect.StructType:
+    """The type and all that it holds, which takes milliseconds and hundreds of kilobytes: the caller drops it again."""
+    info = inspect.type_info(cls)
+    assert isinstance(info, inspect.StructType), cls
+    return info
+
+
+def _keep(made: Made) -> None:
+    """Offer converters to all threads, once those of the types that they hold are there too."""
+    _plans.update({cls: convert for cls, convert in made.items() if convert is not None})
+
+
+def _compile(info: inspect.StructType, made: Made) -> Convert:
     written = (field for field in info.fields if not _is_internal(field))
     fields = sorted(written, key=lambda field: field.encode_name)
     keys = tuple(field.encode_name for field in fields)
     converts = tuple(
         (field.encode_name, convert)
         for field in fields
-        if (convert := _converter(field.type, is_never_null=(info.cls.__name__, field.encode_name) in NEVER_NULL))
+        if (convert := _converter(field.type, made, is_never_null=(info.cls.__name__, field.encode_name) in NEVER_NULL))
         is not None
     )
     optional = tuple((field.encode_name, _default(field)) for field in fields if _is_optional(field))
@@ -179,22 +195,22 @@ def _convert_single(key: str, name: str, converts: tuple[tuple[str, Convert], ..
     return lambda value: {key: convert(getattr(value, name))}
 
 
-def _converter(kind: inspect.Type, *, is_never_null: bool = False) -> Convert | None:
-    """How to write a field of this kind; None when its value is JSON as it is."""
+def _converter(kind: inspect.Type, made: Made, *, is_never_null: bool = False) -> Convert | None:
+    """How to write a field of this kind; None when its value is JSON as it is. Adds to `made` what it compiles."""
     match kind:
         case inspect.Metadata():
             extra = kind.extra or {}
             if "implied" in extra:
-                return _or_implied(_converter(kind.type), extra["implied"])
-            return _BY_MARK.get(extra.get("wire", "")) or _converter(kind.type)
+                return _or_implied(_converter(kind.type, made), extra["implied"])
+            return _BY_MARK.get(extra.get("wire", "")) or _converter(kind.type, made)
         case inspect.StructType():
-            return _late(kind)
+            return _late(kind, made)
         case inspect.UnionType():
-            return _optional(kind)
+            return _optional(kind, made)
         case inspect.VarTupleType() | inspect.ListType():
-            return _list_converter(_converter(kind.item_type), is_never_null=is_never_null)
+            return _list_converter(_converter(kind.item_type, made), is_never_null=is_never_null)
         case inspect.DictType():
-            return _map_converter(_converter(kind.value_type), is_never_null=is_never_null)
+            return _map_converter(_converter(kind.value_type, made), is_never_null=is_never_null)
         case inspect.BytesType():
             return lambda value: base64.b64encode(value).decode() if value else None
         case inspect.AnyType():
@@ -217,22 +233,22 @@ def _or_implied(convert: Convert | None, implied: Any) -> Convert:
     return lambda value: convert(implied if value is None else value)
 
 
-def _late(info: inspect.StructType) -> Convert:
-    """Resolves the converter at its first use, because types may be recursive."""
+def _late(info: inspect.StructType, made: Made) -> Convert:
+    """Compiles the type, and looks its converter up at each use, because types may be recursive."""
     cls = info.cls
+    if cls not in made and cls not in _plans:
+        made[cls] = None
+        made[cls] = _compile(info, made)
 
     def convert(value: Any) -> Any:
-        found = _plans.get(cls)
-        if found is None:
-            found = _plans[cls] = _compile(info)
-        return found(value)
+        return _plans[cls](value)
 
     return convert
 
 
-def _optional(kind: inspect.UnionType) -> Convert | None:
+def _optional(kind: inspect.UnionType, made: Made) -> Convert | None:
     inner = [item for item in kind.types if not isinstance(item, inspect.NoneType)]
-    convert = _converter(inner[0], is_never_null=True) if len(inner) == 1 else None
+    convert = _converter(inner[0], made, is_never_null=True) if len(inner) == 1 else None
     if convert is None:
         return None
     return lambda value: None if value is None else convert(value)

@@ -26,11 +26,14 @@ SHOWN: Final = (Allocation, Evaluation, Job, JobSummary, Node)
 
 
 def prepare_first_requests() -> None:
-    """Import the handlers, validation and the scheduler, and describe the types of requests and answers."""
-    import_first_job()
-    for name in HANDLER_MODULES:
-        import_module(f"yurt.http.resources.{name}")
+    """Import the handlers, validation and the scheduler, and describe the types of requests and answers.
+
+    The descriptions of types are dropped once used; the imports after them take the memory that this frees.
+    """
     prepare_jobs()
     decode_value({"Job": {}}, JobRegisterBody, name="JobRegister")
     for kind in SHOWN:
         struct_converter(kind)
+    import_first_job()
+    for name in HANDLER_MODULES:
+        import_module(f"yurt.http.resources.{name}")

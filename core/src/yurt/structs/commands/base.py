@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
-import msgspec
+from typing import ClassVar, Literal, NamedTuple
 
 from yurt.sdk.errors import Reason
 from yurt.sdk.value import UnixNano, Value, wire_name
@@ -21,7 +19,7 @@ class Expectation(Value):
     index: int = 0
 
 
-class EventType(msgspec.Struct, frozen=True):
+class EventType(NamedTuple):
     """The name under which the event stream publishes the changes of a command."""
 
     name: str
