@@ -21,8 +21,6 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, assert_never
 
-import msgspec
-
 from yurt.lifecycle import events
 from yurt.lifecycle.restarts import NoRestart, RestartOutcome, RestartWindow, decide
 from yurt.sdk.driver import ExitResult
@@ -323,7 +321,7 @@ def _advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance
             assert_never(event)
 
 
-class Clock(msgspec.Struct, frozen=True):
+class Clock(NamedTuple):
     """The external inputs of a restart decision: the time, and a random number."""
 
     now: UnixNano

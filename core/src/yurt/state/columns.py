@@ -21,7 +21,6 @@ from operator import attrgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import immutables
-import msgspec
 import numpy as np
 
 from yurt.state.arrays import IntArray, TieArray, distinct, numbered, tally
@@ -49,7 +48,7 @@ USED_BY: Final = attrgetter("namespace", "allocated_resources", "job", "task_gro
 """Allocations with equal values in these fields have the same usage."""
 
 
-class Shape(msgspec.Struct, frozen=True):
+class Shape(NamedTuple):
     """The part of a node that determines non-unique feasibility: equal shapes are checked once."""
 
     computed_class: str
@@ -79,7 +78,7 @@ class Codes(Generic[T]):
         return number
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class Chunk(NamedTuple):
     """CHUNK rows; an empty id marks an unused row."""
 
     ids: tuple[str, ...]
@@ -163,7 +162,7 @@ class RowNumbers(NamedTuple):
     free: tuple[int, ...] = ()
 
 
-class _CachedUsage(msgspec.Struct, frozen=True):
+class _CachedUsage(NamedTuple):
     """The joined usage of an earlier view, and the chunks changed since."""
 
     used: IntArray
