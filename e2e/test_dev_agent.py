@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 from yurt.testing.agent import Agent, pid_is_alive, raw_exec_job, register, running_agent, wait_for
@@ -176,6 +178,17 @@ def test_interrupting_a_dev_agent_leaves_nothing_behind(tmp_path: Path) -> None:
     wait_for("all processes gone", lambda: not [pid for pid in family | tasks if pid_is_alive(pid)])
     assert groups or os.geteuid() != 0, "as root, tasks have cgroups"
     assert not [path for path in groups if path.exists()]
+
+
+def test_readers_of_streams_see_their_end_when_the_agent_stops(tmp_path: Path) -> None:
+    with running_agent(tmp_path) as agent, urlopen(f"{agent.address}/v1/event/stream", timeout=30) as events:
+        assert events.readline() == b"{}\n"
+        with urlopen(f"{agent.address}/v1/agent/monitor?log_level=trace", timeout=30) as log:
+            assert agent.interrupt() == 0
+
+            # An answer without its last chunk raises IncompleteRead.
+            assert all(line.startswith(b"{") for line in events.read().splitlines())
+            assert json.loads(log.read().splitlines()[-1]) == {"Ended": "the agent is stopping"}
 
 
 def test_a_dev_agent_that_is_killed_takes_its_tasks_with_it(tmp_path: Path) -> None:

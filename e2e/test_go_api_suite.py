@@ -24,8 +24,8 @@ from yurt.testing.services.go_programs import build_go_tests, fetched_module, ru
 pytestmark = pytest.mark.timeout(1_500)
 
 MODULE = "github.com/hashicorp/nomad/api"
-VERSION = "v0.0.0-20251216171439-1dee0671280e"
-OLDEST_GO = (1, 24)
+VERSION = "v0.0.0-20261016150620-df630b26e78a"
+OLDEST_GO = (1, 26)
 RUN_LIMIT_S, ALONE_LIMIT_S = 900, 60
 AT_ONCE = 2
 """How many tests run at once, each with one or two agents."""
@@ -36,8 +36,6 @@ ELSEWHERE = {
 FAILS_WITH_REASON = {
     "TestACLTokens_Info":
         "a management token reads the secret of another token, of which Yurt stores a hash only",
-    "TestJobs_ScaleInvalidAction":
-        "an empty id is 404 for it and 400 for newer versions of the suite, and for Yurt",
 }  # fmt: skip
 """Tests that fail, with the difference. One that passes by now must be taken out."""
 PASSED_MIN = 250
@@ -52,7 +50,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the suite, with its tests built as `api.test`; skips where it cannot be fetched or built."""
     folder = tmp_path_factory.mktemp("go-api")
     (folder / "asking").mkdir()
-    (folder / "asking" / "go.mod").write_text(f"module yurt.test/suite\n\ngo 1.24\n\nrequire {MODULE} {VERSION}\n")
+    (folder / "asking" / "go.mod").write_text(f"module yurt.test/suite\n\ngo 1.26\n\nrequire {MODULE} {VERSION}\n")
     asking = fetched_module(folder / "asking", folder, oldest=OLDEST_GO)
     listed = run_go(asking, "mod", "download", "-json", f"{MODULE}@{VERSION}")
     shutil.copytree(json.loads(listed.stdout)["Dir"], folder / "api", copy_function=shutil.copyfile)

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from yurt.cli.api.client import AgentAddress, ApiClient
-from yurt.cli.api.frames import FileSource, LogSource
+from yurt.cli.api.frames import ENDED, FileSource, LogSource
 from yurt.cli.commands.alloc.following import Bounds, StartPosition, other_servers, print_source
 from yurt.cli.errors import BrokenOff
 from yurt.client.files.streams import LogFile, place_at
@@ -34,6 +34,8 @@ class Node:
         self.breaks: list[int | None] = []
         """After how many frames the answers break off, one after another; the last ones come to their end."""
         self.before_stream: Callable[[], None] = lambda: None
+        self.says_why = False
+        """Answers that break off say that their agent stops, and end."""
         self.quiet = threading.Event()
         """Set: an answer that breaks off falls silent instead."""
         self.over = threading.Event()
@@ -117,7 +119,9 @@ def handler_of(node: Node) -> type[BaseHTTPRequestHandler]:
         def _stream(self, frames: list[dict[str, Any]], count: int | None) -> None:
             for each in [{}, *frames][: None if count is None else count + 1]:
                 self._chunk(json.dumps(each).encode() + b"\n")
-            if count is None:
+            if count is not None and node.says_why:
+                self._chunk(json.dumps({ENDED: "the agent is stopping"}).encode() + b"\n")
+            if count is None or node.says_why:
                 self._chunk(b"")
             elif node.quiet.is_set():
                 self.wfile.flush()
@@ -169,6 +173,15 @@ def test_a_log_goes_on_where_it_broke_off(serve: Serve, capfdbinary: Any) -> Non
     shown, said = capfdbinary.readouterr()
     assert shown == node.written
     assert said.count(b"Following goes on where an agent answers") == 3 == said.count(b"Following again, through ")
+
+
+def test_a_log_goes_on_where_its_agent_stopped(serve: Serve, capfdbinary: Any) -> None:
+    node = Node(b"the first file, whole\n", b"the second, begun\n")
+    node.breaks, node.says_why = [2, 0, None], True
+    print_source(serve(node), LOG, StartPosition(), follow=True, bounds=FAST)
+    shown, said = capfdbinary.readouterr()
+    assert shown == node.written
+    assert said.count(b"ended: the agent is stopping. Following goes on where an agent answers") == 2
 
 
 @pytest.mark.parametrize("seed", range(25))

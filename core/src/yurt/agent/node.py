@@ -91,6 +91,10 @@ class HttpEdge(msgspec.Struct, frozen=True):
     task_sockets: TaskSockets
     audit: AuditTrail | None = None
 
+    async def end_streams(self) -> None:
+        """End followed streams with their last chunks, while all that they read from still runs."""
+        await self.runner.app[CONTEXT].followed.end_all(HTTP_CLOSE_LIMIT_S)
+
     def set_reload(self, reload: Callable[[], None]) -> None:
         """Set the function with which the API reloads the configuration; call it before the start."""
         self.runner.app[RELOAD] = reload
@@ -236,6 +240,7 @@ class Parts:
 
     async def stop(self, *, leaves: bool) -> None:
         """Stop all parts; running tasks keep running. A server that leaves is removed from its cluster."""
+        await self.http.end_streams()
         if self.client is not None:
             await self.client.finish_cleaning()
         for task in reversed(self._tasks):

@@ -24,6 +24,7 @@ from yurt.http.cluster import CLUSTER, LoneServer
 from yurt.http.dispatcher import IS_AUDITED, has_effect_on_get, is_socket
 from yurt.http.edge.browsers import policy_of, refusal
 from yurt.http.edge.client_errors import STRANGERS, ClientErrorReporter
+from yurt.http.edge.followed import FOLLOWED, FollowedStreams
 from yurt.http.edge.hosts import HostPolicy
 from yurt.http.edge.protocol import ApiProtocol, HalfSent
 from yurt.http.edge.task_sockets import is_task_api
@@ -91,6 +92,7 @@ def make_app(
         waiters=asyncio.Semaphore(BLOCKING_MAX),
         restores=asyncio.Lock(),
         leases=OpenLeases(env),
+        followed=FollowedStreams(env),
         metrics=metrics,
         policy_reads=asyncio.Lock(),
         texts=RowTexts(now_s=env.monotonic),
@@ -186,7 +188,7 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
             return refused
         if "//" in request.raw_path and (cleaned := _cleaned_path(request)):
             return _moved(request, cleaned)
-        return await _where_it_belongs(request, handler)
+        return await _to_its_end(request, handler)
     except YurtError as error:
         headers = headers_of(error) | ({NOT_LEADING: "true"} if isinstance(error, NotLed) else {})
         return _broken_off(request, error) or web.Response(status=error.status, text=str(error), headers=headers)
@@ -254,6 +256,20 @@ def _broken_off(request: web.Request, error: Exception) -> web.StreamResponse | 
         log.info("answer ended early: method=%s path=%s error=%s", request.method, request.path, error)
         request.transport.close()
     return response
+
+
+async def _to_its_end(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """The answer; a followed stream ends with its last chunk when the agent stops."""
+    followed = request.app[CONTEXT].followed
+    try:
+        return await _where_it_belongs(request, handler)
+    except asyncio.CancelledError:
+        if not any(map(followed.ends, BEGUN.get())):
+            raise
+        return await followed.finish(request, BEGUN.get()[0])
+    finally:
+        for response in BEGUN.get():
+            followed.forget(response)
 
 
 async def _where_it_belongs(request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -325,5 +341,7 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
     if (started := BEGUN.get(None)) is not None:
         started.append(response)
     context = request.app[CONTEXT]
+    if not isinstance(response, web.Response) and FOLLOWED in response.headers:
+        context.followed.begin(response)
     count_response(context.metrics, response.status)
     complete_headers(request, response, context.agent.response_headers)

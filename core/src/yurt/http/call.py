@@ -19,6 +19,7 @@ from yurt.http.agent_info import AgentInfo
 from yurt.http.answer_cache import AnswerCache, DerivedIndexes
 from yurt.http.authentication import TOKEN_HEADER, actor_of, connection_of, origin_of, origin_over, token_text
 from yurt.http.cluster import CLUSTER, Cluster
+from yurt.http.edge.followed import FollowedStreams
 from yurt.http.errors import NoServer, Refused
 from yurt.http.forwarding_headers import ORIGIN
 from yurt.http.leases import Lease, OpenLeases
@@ -65,6 +66,7 @@ class Context(msgspec.Struct, frozen=True):
     restores: asyncio.Lock
     """Held while a snapshot is restored."""
     leases: OpenLeases
+    followed: FollowedStreams
     metrics: Metrics
     """Of the server, or of the HTTP API alone."""
     policy_reads: asyncio.Lock

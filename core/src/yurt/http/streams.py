@@ -12,14 +12,18 @@ from aiohttp import web
 
 from yurt.api.encode import encode_builtins
 from yurt.http.call import Call
+from yurt.http.edge.followed import FOLLOWED, FRAMES, PLAIN
 from yurt.http.edge.security_headers import TEXT
 from yurt.structs.rpc import StreamFrame
 
 
-async def send_bytes(call: Call, chunks: AsyncIterator[bytes], *, content_type: str) -> web.StreamResponse:
-    """Raw bytes."""
+async def send_bytes(
+    call: Call, chunks: AsyncIterator[bytes], *, content_type: str, followed: str = ""
+) -> web.StreamResponse:
+    """Raw bytes; `followed` is the form of a followed stream."""
     first = await anext(chunks, b"")
-    response = web.StreamResponse(headers={"Content-Type": content_type})
+    headers = {"Content-Type": content_type}
+    response = web.StreamResponse(headers=headers | {FOLLOWED: followed} if followed else headers)
     await response.prepare(call.request)
     if first:
         await response.write(first)
@@ -29,14 +33,14 @@ async def send_bytes(call: Call, chunks: AsyncIterator[bytes], *, content_type: 
     return response
 
 
-async def send_frames(call: Call, frames: AsyncIterator[StreamFrame]) -> web.StreamResponse:
+async def send_frames(call: Call, frames: AsyncIterator[StreamFrame], *, follow: bool) -> web.StreamResponse:
     """Frames as one JSON object per line, an empty frame as a heartbeat. Sent as text: it is not one JSON document."""
-    return await send_bytes(call, _lines(frames), content_type=TEXT)
+    return await send_bytes(call, _lines(frames), content_type=TEXT, followed=FRAMES if follow else "")
 
 
-async def send_frame_data(call: Call, frames: AsyncIterator[StreamFrame]) -> web.StreamResponse:
+async def send_frame_data(call: Call, frames: AsyncIterator[StreamFrame], *, follow: bool) -> web.StreamResponse:
     """The data of frames as plain text."""
-    return await send_bytes(call, _data(frames), content_type=TEXT)
+    return await send_bytes(call, _data(frames), content_type=TEXT, followed=PLAIN if follow else "")
 
 
 def frame_line(frame: StreamFrame) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.errors import ApiError
+from yurt.cli.errors import ApiError, BrokenOff
 from yurt.cli.json_object import Json
 from yurt.sdk.errors import Reason
 
@@ -26,6 +26,10 @@ LINE_BYTES_GUESS = 120
 LOG_FOLDER = "alloc/logs"
 MAY_PASS = frozenset({Reason.NO_PATH_TO_NODE, Reason.UNKNOWN_ALLOCATION, Reason.UNKNOWN_NODE})
 """Refusals of a server or a node that has just started, which may be temporary."""
+
+
+ENDED = "Ended"
+"""The key of the last frame of a followed stream whose agent stops (`yurt.http.edge.followed`)."""
 
 
 class FilePosition(NamedTuple):
@@ -202,6 +206,8 @@ def frames(api: ApiClient, path: str, query: Query, *, silence_s: float | None =
             except ValueError:
                 break
             buffer = buffer[end:]
+            if ENDED in frame:
+                raise BrokenOff(f"The stream of {api.connection.address} ended: {frame[ENDED]}")
             yield frame
 
 

@@ -26,6 +26,7 @@ def follow_log(call: Invocation) -> int:
         for piece in call.api.stream("/v1/agent/monitor", query):
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
+        print("The log has ended: its agent is stopping.", file=sys.stderr)
     except KeyboardInterrupt:
         pass
     return 0

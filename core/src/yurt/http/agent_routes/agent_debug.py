@@ -15,6 +15,7 @@ from aiohttp import web
 
 from yurt.api.encode import encode_builtins
 from yurt.http.call import Call, json_answer
+from yurt.http.edge.followed import FOLLOWED, FRAMES, PLAIN
 from yurt.http.errors import Refused
 from yurt.http.forwarding.at_leader import LEADER_FORWARDING
 from yurt.http.forwarding.targets import node_of_query, other_server
@@ -64,9 +65,10 @@ async def export(call: Call) -> web.StreamResponse:
     plain = flag(call.query, "plain")
     async with aclosing(_debug_data(call, LOG_FILE if on_disk else JOURNAL, options)) as pieces:
         first = await anext(pieces, b"")  # an error before the first piece has its own status
-        response = web.StreamResponse(
-            headers={"Content-Type": "text/plain; charset=utf-8" if plain else "application/json"}
-        )
+        headers = {"Content-Type": "text/plain; charset=utf-8" if plain else "application/json"}
+        if flag(call.query, "follow"):
+            headers[FOLLOWED] = PLAIN if plain else FRAMES
+        response = web.StreamResponse(headers=headers)
         await response.prepare(call.request)
         await response.write(_piece(first, plain=plain))
         async for piece in pieces:

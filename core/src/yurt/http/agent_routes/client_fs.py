@@ -69,7 +69,8 @@ async def stream(call: Call) -> web.StreamResponse:
         if error.reason is not Reason.NOT_FOUND:
             raise
         raise Refused(400, str(error)) from None  # Clients expect 404 of an unknown allocation only.
-    return await send_frames(call, node.stream_file(alloc_id, path, offset=offset, origin=origin, follow=follow))
+    frames = node.stream_file(alloc_id, path, offset=offset, origin=origin, follow=follow)
+    return await send_frames(call, frames, follow=follow)
 
 
 async def logs(call: Call) -> web.StreamResponse:
@@ -82,7 +83,7 @@ async def logs(call: Call) -> web.StreamResponse:
         raise Refused(400, "must provide log type (stdout/stderr)")
     follow, plain = flag(call.query, "follow"), flag(call.query, "plain")
     frames = node.stream_logs(alloc_id, task, kind=kind, offset=_offset(call), origin=_origin(call), follow=follow)
-    return await (send_frame_data if plain else send_frames)(call, frames)
+    return await (send_frame_data if plain else send_frames)(call, frames, follow=follow)
 
 
 async def unknown(call: Call) -> web.Response:

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from yurt.api.encode import encode_builtins
 from yurt.http.call import Call
+from yurt.http.edge.followed import FOLLOWED, FRAMES, PLAIN
 from yurt.http.forwarding.at_leader import LEADER_FORWARDING
 from yurt.http.forwarding.targets import node_of_query, other_server
 from yurt.http.query import flag
@@ -26,9 +27,8 @@ async def monitor(call: Call) -> web.StreamResponse:
     plain = flag(call.query, "plain")
     async with aclosing(_texts(call, level)) as texts:
         first = await anext(texts)  # an error before the first text has its own status
-        response = web.StreamResponse(
-            headers={"Content-Type": "text/plain; charset=utf-8" if plain else "application/json"}
-        )
+        kind = "text/plain; charset=utf-8" if plain else "application/json"
+        response = web.StreamResponse(headers={"Content-Type": kind, FOLLOWED: PLAIN if plain else FRAMES})
         await response.prepare(call.request)
         if first:
             await response.write(_piece(first, plain=plain))

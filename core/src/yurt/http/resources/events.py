@@ -3,7 +3,7 @@
 The type of an event comes from the command, its topic from the declaration of the table that changed. A line `{}`
 comes first and every 30 s. A stream that this server closes, because events are missing or the reader may no longer
 read them, ends with a line `{"Error": "subscription closed by server, client should resubscribe: ..."}`, and without
-the last chunk of the answer.
+the last chunk of the answer. When the agent stops, it ends with the last chunk, as a Nomad agent's does.
 
 A stream begins at the asked index, or as in Nomad at the oldest event that this server has where that is later. The
 header `X-Yurt-Oldest-Index` says where that is, so that a reader that resumes knows of the events that it has missed.
@@ -20,6 +20,7 @@ from aiohttp import web
 from yurt.api.encode import encode_builtins, to_wire
 from yurt.api.stubs import allocation_wire, node_wire, pool_wire
 from yurt.http.call import Call
+from yurt.http.edge.followed import EVENTS, FOLLOWED
 from yurt.http.errors import Refused
 from yurt.http.leases import Lease
 from yurt.sdk.errors import YurtError
@@ -87,7 +88,7 @@ async def stream(call: Call) -> web.StreamResponse:
     event_filter = EventFilter(parse_topics(call.query.getall("topic", [])), call.options.namespace)
     subscription = call.subscription(event_filter)
     oldest = subscription.oldest_index
-    response = web.StreamResponse(headers={"Content-Type": "application/json", OLDEST: str(oldest)})
+    response = web.StreamResponse(headers={"Content-Type": "application/json", OLDEST: str(oldest), FOLLOWED: EVENTS})
     await response.prepare(call.request)
     await response.write(b"{}\n")
     call.lease.also(subscription.check)

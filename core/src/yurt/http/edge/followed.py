@@ -1,0 +1,78 @@
+"""Followed streams: answers that last until their reader leaves, such as events and logs.
+
+When the agent stops, each of them ends with its last chunk, so that its reader sees an end and not a fault. An answer
+with an end of its own, such as a file, breaks off instead: half a file must not look like a whole one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from aiohttp import web
+
+from yurt.runtime.env import Env
+
+FOLLOWED: Final = "X-Yurt-Followed"
+"""The header of a followed stream, also for the agents that pass it on; its value is the form of the stream."""
+EVENTS: Final = "events"
+FRAMES: Final = "frames"
+PLAIN: Final = "plain"
+ENDED: Final = "Ended"
+"""The key of the last frame: Nomad's clients take the frame for a heartbeat, our command line resumes elsewhere."""
+LAST_PIECES: Final = {FRAMES: b'{"%s":"the agent is stopping"}\n' % ENDED.encode()}
+"""The last piece of a stream by its form, where the form has one."""
+
+
+class FollowedStreams:
+    """The followed streams that an agent is sending."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._tasks: dict[web.StreamResponse, asyncio.Task[object]] = {}
+        self._limit_s: float | None = None
+        """The time limit of the end; None while the agent runs."""
+        self._ended = asyncio.Event()
+
+    def begin(self, response: web.StreamResponse) -> None:
+        """Register a stream of the current task; once the agent stops, it ends at its next wait."""
+        task = asyncio.current_task()
+        assert task is not None, "a response begins in the task of its request"
+        self._tasks[response] = task
+        if self._limit_s is not None:
+            task.cancel()
+
+    def forget(self, response: web.StreamResponse) -> None:
+        """The stream has ended, or is no followed one."""
+        self._tasks.pop(response, None)
+        if not self._tasks:
+            self._ended.set()
+
+    def ends(self, response: web.StreamResponse) -> bool:
+        """Whether the stream was cancelled because the agent stops."""
+        return self._limit_s is not None and response in self._tasks
+
+    async def finish(self, request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+        """Send the last piece and the last chunk of a cancelled stream; a reader that does not read is cut off."""
+        task = self._tasks[response]
+        task.uncancel()
+        response.force_close()
+        try:
+            async with self._env.timeout(self._limit_s):
+                await response.write_eof(LAST_PIECES.get(response.headers[FOLLOWED], b""))
+        except (TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
+        return response
+
+    async def end_all(self, limit_s: float) -> None:
+        """End all streams, and those that begin from now on, within `limit_s` seconds."""
+        self._limit_s = limit_s
+        for task in self._tasks.values():
+            task.cancel()
+        if self._tasks:
+            self._ended.clear()
+            with suppress(TimeoutError):
+                async with self._env.timeout(limit_s):
+                    await self._ended.wait()
