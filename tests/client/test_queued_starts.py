@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from yurt.client.allocations import alloc_service, start_slots
+from yurt.client.allocations import start_slots
 from yurt.client.config import AddedHooks
 from yurt.client.hooks.gang_variables import HOSTFILE
 from yurt.sdk.errors import Conflict, NotFound
@@ -175,14 +175,39 @@ async def test_the_removal_of_an_allocation_waits_until_its_replacement_has_take
         await eventually(lambda: OLD in client.allocs.ended and NEW in slow.preparing)
 
         server.drop_alloc(OLD)
-        for _ in range(5):
-            await env.advance(alloc_service.REPLACEMENT_LOOK_S)
+        await env.advance(5)
         assert (root / OLD).is_dir()
 
         slow.may_prepare.set()
         await eventually(lambda: server.status_of(NEW) == CLIENT_RUNNING)
         assert (root / NEW / "alloc" / "data" / "shared").read_text() == "s"
-        await env.advance(alloc_service.REPLACEMENT_LOOK_S)
+        await eventually(lambda: not (root / OLD).exists())
+
+
+@pytest.mark.parametrize("is_queued", [True, False])
+async def test_a_replacement_that_ends_unstarted_takes_no_data_and_the_removal_goes_on(
+    run_client: MakeClient, server: FakeServerPort, driver: SlowDriver, tmp_path: Path, is_queued: bool
+) -> None:
+    root, slow = tmp_path / "alloc", SlowPreparation()
+    driver.may_start.set()
+    async with run_client(added=AddedHooks(alloc={"slow": slow}), env=FakeEnv()) as client, asyncio.timeout(60):
+        old = sticky(client.node_id, OLD)
+        server.put_alloc(old)
+        await eventually(lambda: server.status_of(OLD) == CLIENT_RUNNING)
+        leave(root, OLD)
+        slow.may_prepare.clear()
+        if is_queued:
+            server.put_alloc(placed(client.node_id))
+            await eventually(lambda: len(slow.preparing) == 2)
+        server.put_alloc(replace(old, desired_status=DESIRED_STOP))
+        new = replace(sticky(client.node_id, NEW), previous_allocation=OLD)
+        server.put_alloc(new)
+        await eventually(lambda: OLD in client.allocs.ended and client.allocs.awaiting_replacement(OLD) == NEW)
+        server.drop_alloc(OLD)
+
+        server.put_alloc(replace(new, desired_status=DESIRED_STOP))
+        slow.may_prepare.set()
+
         await eventually(lambda: not (root / OLD).exists())
 
 

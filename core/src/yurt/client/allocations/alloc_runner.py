@@ -256,6 +256,7 @@ class AllocRunner:
         self.finished_at = self.context.env.now()
         self.reported.set()
         self.over.set()
+        self.saver.wake()
 
     async def wait_over(self) -> None:
         """Wait until the allocation is over."""
@@ -289,7 +290,7 @@ class AllocRunner:
             self.hooked.note(events.reconnected())
         if is_server_terminal(alloc):
             self.stop(_stop_of(alloc))
-        self.saver.changed.set()
+        self.saver.wake()
 
     def stop_at_once(self) -> None:
         """End the allocation without its shutdown delays."""

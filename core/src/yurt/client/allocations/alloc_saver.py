@@ -25,6 +25,8 @@ class AllocSaver:
         self._activity = activity
         self._saved_version = 0
         self._saved = asyncio.Condition()
+        self._next: LightEvent | None = None
+        """Set by the next change of any kind; None while nobody waits for one."""
 
     @property
     def is_saved(self) -> bool:
@@ -34,7 +36,20 @@ class AllocSaver:
     def on_change(self) -> None:
         """Count a change and wake the runner."""
         self.version += 1
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the runner and whoever waits for a change: something outside of the stored states has changed."""
         self.changed.set()
+        if self._next is not None:
+            self._next.set()
+            self._next = None
+
+    async def wait_change(self) -> None:
+        """Wait for the next change after this call."""
+        if self._next is None:
+            self._next = LightEvent()
+        await self._next.wait()
 
     async def wait_saved(self) -> None:
         """Wait until every change so far is on disk."""

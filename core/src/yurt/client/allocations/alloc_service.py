@@ -16,9 +16,6 @@ from yurt.client.context import ClientContext
 from yurt.client.files.alloc_dir import remove_alloc_dir
 from yurt.client.timed_waits import wait_or_sleep
 
-REPLACEMENT_LOOK_S = 1.0
-"""The time between two looks whether a replacement has taken the data of an allocation that is to be removed."""
-
 
 class AllocService:
     """Runs the allocations that the servers assign to the node, and those of an earlier agent."""
@@ -43,8 +40,7 @@ class AllocService:
         )
 
     async def _remove_dir(self, alloc_id: str) -> None:
-        while self._table.awaiting_replacement(alloc_id):  # it waits for its turn to start, and takes the data then
-            await self._context.env.sleep(REPLACEMENT_LOOK_S)
+        await self._table.wait_data_taken(alloc_id)  # a replacement takes the data when its turn to start comes
         await asyncio.to_thread(remove_alloc_dir, self._context.config.alloc_dir, alloc_id)
         self._context.users.release(alloc_id)
 

@@ -103,10 +103,19 @@ class AllocTable:
 
     def awaiting_replacement(self, alloc_id: str) -> str:
         """The live allocation that has yet to take the data of this one, which it replaces; "" for none."""
+        runner = self._replacement(alloc_id)
+        return "" if runner is None else runner.id
+
+    async def wait_data_taken(self, alloc_id: str) -> None:
+        """Wait until no live allocation has yet to take the data of this one."""
+        while (runner := self._replacement(alloc_id)) is not None:
+            await runner.saver.wait_change()
+
+    def _replacement(self, alloc_id: str) -> AllocRunner | None:
         for runner in self.live.values():
             if runner.alloc.previous_allocation == alloc_id and not runner.is_over and runner.hooked.awaited_data:
-                return runner.id
-        return ""
+                return runner
+        return None
 
     def is_task_dead(self, alloc_id: str, task: str) -> bool:
         """Whether the task has ended and will not start again."""
