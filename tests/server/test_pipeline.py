@@ -15,6 +15,7 @@ from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.value import Duration, UnixNano, replace
 from yurt.server.config import RejectionConfig
 from yurt.server.log.log_writer import ENTRY_BYTES, LogWriter, Prepared
+from yurt.server.scheduling.plan_applier import EVALUATIONS_TOGETHER
 from yurt.storage.memory import MemoryLog
 from yurt.structs.alloc import AllocatedDeviceResource, TaskEvent, TaskState
 from yurt.structs.commands import (
@@ -28,6 +29,7 @@ from yurt.structs.commands import (
     SetNodeDrain,
     SetNodeEligibility,
     SetNodeStatus,
+    UpsertEvaluations,
 )
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, JobSubmission
@@ -44,7 +46,7 @@ from yurt.structs.plan import Outcome, Plan, PlanResult
 from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
 from yurt.structs.rpc import UpdateAllocsRequest
 from yurt.testing import factories
-from yurt.testing.fakes import eventually, settle
+from yurt.testing.fakes import FakeEnv, eventually, settle
 
 
 class SlowLog(MemoryLog):
@@ -431,3 +433,48 @@ async def test_a_report_that_is_too_large_fails_alone(run_server: Any) -> None:
         assert [isinstance(outcome, Invalid) for outcome in outcomes] == [False, True, False]
         statuses = [bench.server.state.allocs[alloc.id].client_status for alloc in allocs]
         assert statuses == ["running", "pending", "running"]
+
+
+async def test_many_blocked_evaluations_of_one_job_are_stored_in_small_commands_before_its_plan(
+    run_server: Any,
+) -> None:
+    """One command for all would be larger than an entry of the log from some thousands of nodes on."""
+    log, count = SlowLog(), 2 * EVALUATIONS_TOGETHER + 1
+    async with run_server(log) as bench:
+        for _ in range(count):
+            await bench.add_node()
+        log.batches.clear()
+        large = factories.task(resources=Resources(cpu=1_000_000, memory_mb=10))
+        job = factories.job(
+            "all", type="system", task_groups=(factories.group(tasks=(large,), reschedule_policy=None, migrate=None),)
+        )
+        await bench.server.resources.jobs.register(job)
+        await bench.idle()
+
+        commands = [each for batch in log.batches for each in batch]
+        (plan,) = [each for each in commands if isinstance(each, ApplyPlan)]
+        stored = [each.evaluations for each in commands if isinstance(each, UpsertEvaluations)]
+        assert [len(each) for each in stored] == [EVALUATIONS_TOGETHER, EVALUATIONS_TOGETHER, 1]
+        assert commands.index(plan) == len(commands) - 1
+        assert [each.status for each in plan.evaluations] == ["complete"]
+        assert len(bench.server.term.queue.blocked) == count
+
+
+async def test_many_evaluations_that_end_without_a_plan_are_encoded_outside_of_the_loop(run_server: Any) -> None:
+    log, threads = SlowLog(), list[int]()
+
+    class NotingEnv(FakeEnv):
+        async def in_thread(self, function: Any, *args: Any, **options: Any) -> Any:
+            if function.__name__ == "prepare":
+                threads.append(len(args[0]))
+            return await super().in_thread(function, *args, **options)
+
+    async with run_server(log, env=NotingEnv(), num_schedulers=0) as bench:
+        await bench.server.resources.jobs.register(job_of("web", cpu=1))
+        (delivery,) = await bench.server.term.scheduling.work.take()
+        waiting = tuple(replace(delivery.evaluation, id=f"e{number}", status="blocked") for number in range(100))
+
+        await bench.server.term.scheduling.work.store(delivery, waiting)
+
+        assert threads == [100]
+        assert all(each.id in bench.server.state.evals for each in waiting)

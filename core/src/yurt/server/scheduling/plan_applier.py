@@ -42,6 +42,7 @@ from yurt.structs.commands import (
     Rejected,
     SetNodeEligibility,
     StagePlan,
+    UpsertEvaluations,
 )
 from yurt.structs.commands.versions import as_stored
 from yurt.structs.evaluation import Evaluation
@@ -58,6 +59,8 @@ THREAD_SIZE: Final = 500
 """The number of allocations from which a plan is checked in a thread."""
 INELIGIBLE_MESSAGE: Final = "Node marked as ineligible for scheduling due to multiple plan rejections"
 QUEUE_LIMIT: Final = 1024
+EVALUATIONS_TOGETHER: Final = 32
+"""The number of evaluations that are stored by one command, which is applied in one turn of the loop."""
 ON_THEIR_WAY_MAX: Final = 128
 """The maximum number of commands with plans in flight while the next plan is checked."""
 TURN_SIZE: Final = 16
@@ -85,6 +88,12 @@ class _Checked(msgspec.Struct, frozen=True):
     written: asyncio.Future[tuple[Committed, ...]]
     staged: str = ""
     """The id under which the parts are staged, when they must appear together."""
+    ahead: int = 0
+    """The number of commands before the parts (`commands_ahead`)."""
+
+    def results(self) -> tuple[Committed, ...]:
+        """The results of the parts' commands, once they are stored."""
+        return self.written.result()[self.ahead :]
 
 
 class _Landed(msgspec.Struct, frozen=True):
@@ -229,7 +238,8 @@ class PlanApplier:
                 return _Checked(result, (), self._writer.enqueue((KeepAlive(),)))
             return replace(result, refresh_index=max(result.refresh_index, state.index))
         evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)
-        is_large = size > THREAD_SIZE
+        is_large = size > THREAD_SIZE or len(outcome.created) > EVALUATIONS_TOGETHER
+        ahead, evaluations = commands_ahead(evaluations)
         parts = await self._env.in_thread(cut_plan, accepted) if is_large else cut_plan(accepted)
         mint = Mint(self._env.now(), self._env.uuid)
         staged = self._env.uuid() if accepted.is_indivisible and len(parts) > 1 else ""
@@ -238,6 +248,7 @@ class PlanApplier:
             commands = staged_commands(parts, (*evaluations, *preempted(accepted)), staged, checked_at=state.index)
         else:
             commands = part_commands(parts, evaluations, follow_ups(outcome), preempted, checked_at=state.index)
+        commands = [*ahead, *commands]  # the end of an evaluation is stored after all that it leaves
         prepared = await self._env.in_thread(self._writer.prepare, commands) if is_large else commands
         if self._rules_of(prepared) < rules.version:
             # During one of the waits an older server has come back: the log will have less than was checked.
@@ -249,7 +260,7 @@ class PlanApplier:
         if self._in_flight is None:
             self._in_flight = scheduler.InFlightPlans()
         self._in_flight.add(self._writer.state, parts)
-        return _Checked(result, parts, written, staged)
+        return _Checked(result, parts, written, staged, len(ahead))
 
     def _rules_of(self, commands: Sequence[AnyCommand | Prepared]) -> int:
         """The oldest rules that commands are stored by: those of now, or of the moment at which one was encoded."""
@@ -296,7 +307,7 @@ class PlanApplier:
         if isinstance(error, Exception):
             refuse(submission.answer, error)
             return
-        results = written.result()
+        results = checked.results()
         if all(map(_is_applied, results)):
             submission.accept(_stored(checked.result, results))
         else:
@@ -321,6 +332,31 @@ class PlanApplier:
         else:
             other = next(each for each in rejected if each.kind != "stale")
             refuse(answer, Unavailable(f"the plan no longer fits the state: {other.message}"))
+
+
+def commands_ahead(
+    evaluations: tuple[Evaluation, ...],
+) -> tuple[tuple[UpsertEvaluations, ...], tuple[Evaluation, ...]]:
+    """The commands that store many blocked evaluations ahead of their plan, and the evaluations that stay with it.
+
+    A system job leaves one for each node without room: thousands would be more than an entry of the log can hold, and
+    their command would hold the loop for longer than a turn. They come before the end of the evaluation that created
+    them. Without it, as after a refused plan or a crash, the next attempt replaces them: only the newest evaluation of
+    a job and a node stays blocked (invariant B3).
+    """
+    if len(evaluations) <= EVALUATIONS_TOGETHER:
+        return (), evaluations
+    blocked = [each for each in evaluations[:-1] if each.status == status.EVAL_BLOCKED]
+    ahead = set(map(id, blocked))
+    return upserts(blocked), tuple(each for each in evaluations if id(each) not in ahead)
+
+
+def upserts(evaluations: Sequence[Evaluation]) -> tuple[UpsertEvaluations, ...]:
+    """The commands that store these evaluations, in their order."""
+    starts = range(0, len(evaluations), EVALUATIONS_TOGETHER)
+    return tuple(
+        UpsertEvaluations(evaluations=tuple(evaluations[start : start + EVALUATIONS_TOGETHER])) for start in starts
+    )
 
 
 def staged_commands(

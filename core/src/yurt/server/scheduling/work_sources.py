@@ -21,7 +21,7 @@ from yurt.sdk.value import replace
 from yurt.server.failures import is_no_leader, is_passing
 from yurt.server.log.log_writer import Committed, LogWriter, error_of
 from yurt.server.peers import PeerPort, PlanReply
-from yurt.server.scheduling.plan_applier import PlanApplier, outcome_evaluations
+from yurt.server.scheduling.plan_applier import EVALUATIONS_TOGETHER, PlanApplier, outcome_evaluations
 from yurt.server.scheduling.retries import repeated
 from yurt.state import Snapshot
 from yurt.structs import status
@@ -154,7 +154,7 @@ class LeaderWork:
         """Store the evaluation's end; raises Conflict when the worker no longer owns the delivery."""
         self._hold(delivery)
         try:
-            stored = await self._writer.propose_all(one_by_one(evaluations))
+            stored = await (await self._enqueued(evaluations))
         finally:
             self._let_go(delivery)
         for each in stored:
@@ -163,8 +163,8 @@ class LeaderWork:
 
     async def carry_out(self, made: Sequence[Made]) -> list[PlanReply | Exception]:
         """Check and store the plans; Conflict for a delivery that the worker no longer owns."""
-        answers = [self._begin(one) for one in made]
         try:
+            answers = [await self._begin(one) for one in made]
             return [await _reply(answer) for answer in answers]
         finally:
             for one in made:
@@ -176,16 +176,23 @@ class LeaderWork:
             self._applier.history.keep(self._writer.state, batches=self._writer.batches)
         return SchedulingView(self._applier.predicted_state(), self._writer.last_index)
 
-    def _begin(self, made: Made) -> _Answer:
+    async def _begin(self, made: Made) -> _Answer:
         """Submit a result; the evaluation stays with the worker while it waits for others."""
         delivery, plan, outcome = made
         try:
             self._hold(delivery)
             if plan.is_empty:
-                return self._writer.enqueue(one_by_one(outcome_evaluations(outcome)))
+                return await self._enqueued(outcome_evaluations(outcome))
             return self._applier.hand_in(replace(plan, eval_token=delivery.token), outcome)
         except YurtError as error:
             return error
+
+    async def _enqueued(self, evaluations: tuple[Evaluation, ...]) -> asyncio.Future[tuple[Committed, ...]]:
+        """The results of the evaluations' commands; many are encoded in a thread, as that takes longer than a turn."""
+        commands = one_by_one(evaluations)
+        if len(commands) <= EVALUATIONS_TOGETHER:
+            return self._writer.enqueue(commands)
+        return self._writer.enqueue(await self._env.in_thread(self._writer.prepare, commands))
 
     def _hold(self, delivery: Delivery) -> None:
         eval_id = delivery.evaluation.id
