@@ -127,6 +127,23 @@ def test_job_run_sends_the_source_and_follows_the_evaluation(api: Any, run: Any,
     ]
 
 
+@pytest.mark.parametrize(("create_index", "word"), [(6, "created"), (5, "created"), (4, "modified")])
+def test_an_allocation_is_new_by_its_creation_not_by_its_last_change(
+    api: Any, run: Any, tmp_path: Path, create_index: int, word: str
+) -> None:
+    path = tmp_path / "web.json"
+    path.write_text('{"Job": {"ID": "web"}}')
+    api.answers |= {
+        "/v1/jobs": {"EvalID": EVAL["ID"]},
+        f"/v1/evaluation/{EVAL['ID']}": {**EVAL, "CreateIndex": 5},
+        f"/v1/evaluation/{EVAL['ID']}/allocations": [{**ALLOC, "CreateIndex": create_index, "ModifyIndex": 9}],
+    }
+
+    _, out, _ = run("job", "run", str(path))
+
+    assert f'Allocation "11111111" {word}: node "nnnnnnnn", group "g"' in out
+
+
 def test_a_placement_failure_says_why_and_exits_with_two(api: Any, run: Any, tmp_path: Path) -> None:
     path = tmp_path / "web.json"
     path.write_text('{"Job": {"ID": "web"}}')

@@ -81,7 +81,7 @@ class EvalMonitor:
             if not allocs:
                 return 0
             if not is_first:
-                self._print_allocs(evaluation["ID"])
+                self._print_allocs(evaluation)
             self.watch.take(allocs)
             stuck = self.watch.stuck_groups(allocs)
             if stuck:
@@ -137,7 +137,7 @@ class EvalMonitor:
             if evaluation.get("DeploymentID") and not shown_deployment:
                 shown_deployment = True
                 self._indent(f'Evaluation within deployment: "{self.call.short(evaluation["DeploymentID"])}"')
-            self._print_allocs(eval_id)
+            self._print_allocs(evaluation)
             if evaluation["Status"] != status:
                 self._indent(f'Evaluation status changed: "{status}" -> "{evaluation["Status"]}"')
                 status = evaluation["Status"]
@@ -150,8 +150,8 @@ class EvalMonitor:
             return f'Evaluation triggered by node "{self.call.short(evaluation["NodeID"])}"'
         return f'Evaluation triggered by job "{evaluation["JobID"]}"'
 
-    def _print_allocs(self, eval_id: str) -> None:
-        allocs: list[Json] = self.api.get(api_path("evaluation", eval_id, "allocations")) or []
+    def _print_allocs(self, evaluation: Json) -> None:
+        allocs: list[Json] = self.api.get(api_path("evaluation", evaluation["ID"], "allocations")) or []
         for alloc in sorted(allocs, key=lambda each: each["Name"]):
             now = _Seen(alloc["ClientStatus"], alloc["DesiredStatus"], alloc.get("ClientDescription") or "")
             before = self.seen.get(alloc["ID"])
@@ -159,7 +159,8 @@ class EvalMonitor:
             name = f'Allocation "{self.call.short(alloc["ID"])}"'
             where = f'node "{self.call.short(alloc["NodeID"])}", group "{alloc["TaskGroup"]}"'
             if before is None:
-                is_new = alloc.get("EvalID") == eval_id and alloc.get("CreateIndex") == alloc.get("ModifyIndex")
+                # Not by its last change: its client may have reported it before it is seen here.
+                is_new = alloc.get("CreateIndex", 0) >= evaluation.get("CreateIndex", 0)
                 self._indent(f"{name} {'created' if is_new else 'modified'}: {where}")
             elif before.status != now.status:
                 extra = f" ({now.description})" if now.description else ""
