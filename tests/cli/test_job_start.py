@@ -118,7 +118,7 @@ def test_allocations_that_were_changed_in_place_are_not_told_again(register: Any
 
 def test_an_unchanged_job_says_that_nothing_was_to_be_done_and_how_to_run_it_again(api: Any, register: Any) -> None:
     job = {"ID": "web", "Type": "batch", "Status": "dead", "TaskGroups": [{"Name": "g", "Count": 1}]}
-    api.answers["/v1/job/web"] = job
+    api.answers |= {"/v1/job/web": job, "/v1/job/web/allocations": [alloc("complete", STARTED, JobVersion=0)]}
     code, out = register([])
     assert code == 0
     assert 'Nothing was to be done: job "web" is unchanged and has run to its end.' in out
@@ -128,6 +128,20 @@ def test_an_unchanged_job_says_that_nothing_was_to_be_done_and_how_to_run_it_aga
     assert register([])[1].endswith('Nothing was to be done: job "web" is unchanged.\n')
     job["TaskGroups"] = [{"Name": "g", "Count": 0}]
     assert "Nothing" not in register([])[1]
+
+
+def test_an_unchanged_job_that_failed_is_no_success(api: Any, register: Any) -> None:
+    job = {"ID": "web", "Type": "batch", "Status": "dead", "Version": 2, "TaskGroups": [{"Name": "g", "Count": 1}]}
+    allocs = [alloc("failed", STARTED, EXITED, JobVersion=2)]
+    api.answers |= {"/v1/job/web": job, "/v1/job/web/allocations": allocs}
+    code, out = register([])
+    assert code == 1
+    assert 'job "web" is unchanged and its last run failed.' in out
+    assert 'Group "g": task "main": Terminated: Exit Code: 3' in out and "yurt job stop web" in out
+
+    for changed in ({"NextAllocation": "replaced"}, {"JobVersion": 1}):
+        api.answers["/v1/job/web/allocations"] = [{**allocs[0], **changed}]
+        assert register([])[0] == 0
 
 
 def test_a_deployment_whose_tasks_cannot_start_is_not_waited_for(api: Any, register: Any) -> None:

@@ -7,6 +7,7 @@ the monitor.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.cli.api.lookup import api_path
@@ -18,7 +19,7 @@ from yurt.cli.views.allocs import job_version
 from yurt.cli.views.deployments import deployment_text, is_active
 from yurt.cli.views.explanations import blockers_of, explained, hint_of, is_of_every_node, nowhere_text
 from yurt.cli.views.placement_metrics import failure_lines
-from yurt.cli.views.task_failures import last_failures
+from yurt.cli.views.task_failures import TaskFailure, last_failures
 from yurt.cli.views.task_start import StartWatch, outcome_lines
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class EvalMonitor:
             answer = self.api.read(path, index=index, wait_s=HEALTH_WAIT_S)
             own_allocs = [each for each in answer.data or () if each.get("EvalID") == evaluation["ID"]]
             if not own_allocs:
-                self._print_nothing_done(evaluation)
+                return self._print_nothing_done(evaluation)
             allocs = [each for each in own_allocs if not _is_older(each, evaluation)]
             if not allocs:
                 return 0
@@ -116,16 +117,20 @@ class EvalMonitor:
         self._indent(f"More about it: yurt alloc status {self.call.short(_example(allocs, failed)['ID'])}", stamp=False)
         return 1
 
-    def _print_nothing_done(self, evaluation: Json) -> None:
-        """Say why a registration placed nothing: the job is as it was."""
+    def _print_nothing_done(self, evaluation: Json) -> int:
+        """Say why a registration placed nothing: the job is as it was. 1 where it has failed."""
         if evaluation.get("TriggeredBy") != "job-register" or evaluation["Status"] != "complete":
-            return
+            return 0
+        path, query = api_path("job", evaluation["JobID"]), {"namespace": evaluation.get("Namespace")}
         try:
-            job: Json = self.api.get(api_path("job", evaluation["JobID"]), {"namespace": evaluation.get("Namespace")})
+            job: Json = self.api.get(path, query)
+            allocs = self.api.get(f"{path}/allocations", query) or [] if has_ended(job) else []
         except ApiError:
-            return
-        for line in nothing_done_lines(job):
+            return 0
+        failed = final_failures(job, allocs)
+        for line in nothing_done_lines(job, failed):
             self._indent(line, stamp=False)
+        return 1 if failed else 0
 
     def _until_ended(self, eval_id: str) -> Json:
         first: Json = self.api.get(api_path("evaluation", eval_id))
@@ -203,14 +208,27 @@ class EvalMonitor:
         self.call.screen.line(f"    {clock()}: {text}" if stamp else f"    {text}")
 
 
-def nothing_done_lines(job: Json) -> list[str]:
+def has_ended(job: Json) -> bool:
+    """Whether a job has run to its end, well or not."""
+    return job.get("Status") == "dead" and job.get("Type") in ("batch", "sysbatch")
+
+
+def final_failures(job: Json, allocs: list[Json]) -> list[TaskFailure]:
+    """The last failure of each group of which an allocation of the present version failed and was not replaced."""
+    own = [each for each in allocs if job_version(each) == (job.get("Version") or 0) and not each.get("NextAllocation")]
+    return last_failures(each for each in own if each["ClientStatus"] in ("failed", "lost"))
+
+
+def nothing_done_lines(job: Json, failed: Sequence[TaskFailure] = ()) -> list[str]:
     """The lines about a registered job of which nothing was placed; empty where nothing was to be placed."""
     job_id, groups = job["ID"], job.get("TaskGroups") or ()
     if job.get("Stop") or job.get("Periodic") or not any(group.get("Count") for group in groups):
         return []
-    if job.get("Status") == "dead" and job.get("Type") in ("batch", "sysbatch"):
+    if has_ended(job):
+        ended = "its last run failed" if failed else "has run to its end"
         return [
-            f'Nothing was to be done: job "{job_id}" is unchanged and has run to its end.',
+            f'Nothing was to be done: job "{job_id}" is unchanged and {ended}.',
+            *(f'Group "{each.group}": task "{each.task}": {each.reason}' for each in failed),
             f"To run it again, stop it and register it once more: yurt job stop {job_id}, then yurt job run",
         ]
     return [f'Nothing was to be done: job "{job_id}" is unchanged.']
