@@ -103,6 +103,15 @@ def test_a_node_pool_is_applied_from_hcl_and_json(api: Any, run: Any, tmp_path: 
     assert api.asked[-1][3] == {"Name": "gpu"}
 
 
+@pytest.mark.parametrize(("ttl", "shown"), [("24h0m0s", "24h0m0s"), (90_000_000_000, "1m30s")])
+def test_a_node_pool_is_shown_with_the_text_that_servers_write(api: Any, run: Any, ttl: Any, shown: str) -> None:
+    api.answers["/v1/node/pool/gpu"] = {"Name": "gpu", "Description": "GPU nodes", "NodeIdentityTTL": ttl}
+
+    code, out, err = run("node", "pool", "info", "gpu")
+
+    assert (code, err) == (0, "") and f"Node Identity TTL = {shown}\n" in out
+
+
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [

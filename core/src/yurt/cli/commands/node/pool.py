@@ -146,8 +146,8 @@ def show_pool(call: Invocation) -> int:
         return show_data(call, pool)
     screen = call.screen
     facts = [("Name", pool["Name"]), ("Description", pool.get("Description") or "")]
-    if pool.get("NodeIdentityTTL"):
-        facts.append(("Node Identity TTL", go_duration(pool["NodeIdentityTTL"])))
+    if ttl := pool.get("NodeIdentityTTL"):  # Nomad's servers write text, older ones a number
+        facts.append(("Node Identity TTL", ttl if isinstance(ttl, str) else go_duration(ttl)))
     screen.pairs(facts)
     screen.title("Metadata")
     screen.pairs(sorted((pool.get("Meta") or {}).items())) if pool.get("Meta") else screen.line("No metadata")
