@@ -94,8 +94,8 @@ class EvalMonitor:
 
     def _print_stuck(self, allocs: list[Json], stuck: list[str]) -> int:
         say = self.call.screen.line
-        has_run = all(each["ClientStatus"] == "failed" for each in allocs) and self.watch.have_run(stuck)
-        say(f"==> {clock()}: {'Tasks failed' if has_run else 'Tasks cannot start'}:")
+        have_ended = all(each["ClientStatus"] == "failed" for each in allocs)
+        say(f"==> {clock()}: {stuck_title(self.watch, stuck, have_ended=have_ended)}:")
         for line in self.watch.reasons(stuck):
             say(f"    {line}")
         say(f"    More about it: yurt alloc status {self.call.short(_example(allocs, stuck)['ID'])}")
@@ -208,6 +208,13 @@ class EvalMonitor:
         self.call.screen.line(f"    {clock()}: {text}" if stamp else f"    {text}")
 
 
+def stuck_title(watch: StartWatch, stuck: list[str], *, have_ended: bool = False) -> str:
+    """What became of groups of which no task runs: their last failures were ends of tasks, or failed starts."""
+    if not watch.have_run(stuck):
+        return "Tasks cannot start"
+    return "Tasks failed" if have_ended else "Tasks fail after each start"
+
+
 def has_ended(job: Json) -> bool:
     """Whether a job has run to its end, well or not."""
     return job.get("Status") == "dead" and job.get("Type") in ("batch", "sysbatch")
@@ -279,7 +286,7 @@ def _print_failed_deployment(call: Invocation, watch: StartWatch | None, allocs:
 
 def _print_stuck_deployment(call: Invocation, deployment_id: str, watch: StartWatch, stuck: list[str]) -> int:
     say, short = call.screen.line, call.short(deployment_id)
-    say(f"==> {clock()}: Tasks cannot start:")
+    say(f"==> {clock()}: {stuck_title(watch, stuck)}:")
     for line in watch.reasons(stuck):
         say(f"    {line}")
     say("    The deployment goes on trying until its progress deadline. Follow it, or end it, with:")
