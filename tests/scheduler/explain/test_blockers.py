@@ -100,6 +100,22 @@ def test_each_driver_is_told_with_the_nodes_that_lack_it_or_where_it_is_not_heal
     assert {blocker.kind for blocker in found.blockers} == {"driver"}
 
 
+@pytest.mark.parametrize("plugin", ["exec", "runners"])
+def test_a_disabled_driver_is_told_with_how_to_enable_it(plugin: str) -> None:
+    refused = 'driver java: no JVM; driver exec: client.options "driver.denylist" names it, take it off to enable it'
+    node = _node(1, drivers={})
+    node = replace(node, attributes={**node.attributes, f"plugin.{plugin}.reason": refused})
+    asked = Disclosure(node_id=node.id)
+
+    (found,) = why_not(state_of(node), _job(drivers=("exec",)), now=factories.NOW, seed=1, disclosure=asked).groups
+
+    assert found.there is not None and found.smallest_change is not None
+    assert [lack.text for lack in found.there.shortfalls] == [
+        'driver "exec" is missing: client.options "driver.denylist" names it, take it off to enable it'
+    ]
+    assert found.smallest_change.text == 'enable driver "exec" on node node-1'
+
+
 def test_each_network_and_each_host_network_is_told_by_itself() -> None:
     ports = (Port(label="a", host_network="public"), Port(label="b", host_network="storage"))
     asked = (replace(BRIDGE, dynamic_ports=ports), NetworkResource(mode="cni/mesh"))

@@ -34,9 +34,9 @@ class NameFilter(Value):
     def refusal(self, name: str) -> str:
         """The reason why a name is disabled; "" when it is enabled."""
         if name in self.denied:
-            return f"client.options {self.kind}.denylist names it"
+            return f'client.options "{self.kind}.denylist" names it, take it off to enable it'
         if self.allowed is not None and name not in self.allowed:
-            return f"client.options {self.kind}.allowlist does not name it"
+            return f'client.options "{self.kind}.allowlist" does not name it, add it to enable it'
         return ""
 
     @property

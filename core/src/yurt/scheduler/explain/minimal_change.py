@@ -19,13 +19,19 @@ from yurt.scheduler.devices.offers import has_devices
 from yurt.scheduler.explain.blockers import AMOUNTS, NodeBlockers, NodeProblem, cpu_with_cores
 from yurt.scheduler.explain.device_shortage import DeviceShortage
 from yurt.scheduler.explain.edits import EQUIPMENT, apply_edits, numbered, volume_text
-from yurt.scheduler.explain.missing_requirements import missing_drivers, missing_networks, missing_volumes
+from yurt.scheduler.explain.missing_requirements import (
+    missing_drivers,
+    missing_networks,
+    missing_volumes,
+    plugin_problem,
+)
 from yurt.scheduler.feasibility.masks import text_of_constraint
 from yurt.state.columns import CPU
 from yurt.state.exclusive_resources import NOTHING_IN_USE
 from yurt.structs.constraint import Constraint
 from yurt.structs.explain.explanation import AmountKind, SuggestedEdit
 from yurt.structs.job import TaskGroup
+from yurt.structs.node import DriverInfo, Node
 from yurt.structs.task import Task
 
 CPU_MIN, MEMORY_MIN, DISK_MIN = 1, 10, 10
@@ -227,8 +233,16 @@ def _property_edit(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Su
 def _drivers(blockers: NodeBlockers, row: int) -> Iterator[SuggestedEdit]:
     node = blockers.view.node(row)
     for driver, info in missing_drivers(blockers, node):
-        text = f'make driver "{driver}" healthy' if info.detected else f'install driver "{driver}"'
-        yield SuggestedEdit(kind="driver", text=f"{text} on node {node.name}", name=driver, node_id=node.id)
+        text = f"{_driver_change(driver, info, node)} on node {node.name}"
+        yield SuggestedEdit(kind="driver", text=text, name=driver, node_id=node.id)
+
+
+def _driver_change(driver: str, info: DriverInfo, node: Node) -> str:
+    if info.detected:
+        return f'make driver "{driver}" healthy'
+    if driver in node.drivers:  # its plugin is there, but what it needs is not, or the operator has disabled it
+        return f'make driver "{driver}" available'
+    return f'{"enable" if plugin_problem(driver, node) else "install"} driver "{driver}"'
 
 
 def _networks(blockers: NodeBlockers, row: int) -> Iterator[SuggestedEdit]:

@@ -5,6 +5,7 @@ Placing only asks whether a node has all of a kind. Explanations name each missi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -85,12 +86,26 @@ _TEXTS: dict[str, Callable[[NodeBlockers, int], Iterable[str]]] = {
 }  # fmt: skip
 
 
+_PLUGIN_REASON = re.compile(r"plugin\.[^.]+\.reason")
+"""The attribute in which an agent says why it did not load a plugin."""
+
+
 def missing_drivers(blockers: NodeBlockers, node: Node) -> Iterator[tuple[str, DriverInfo]]:
     """The group's drivers that are missing or unhealthy on a node."""
     for driver in sorted({task.driver for task in blockers.placer.group.tasks}):
-        info = node.drivers.get(driver, DriverInfo())
+        info = node.drivers.get(driver) or DriverInfo(health_description=plugin_problem(driver, node))
         if not (info.detected and info.healthy):
             yield driver, info
+
+
+def plugin_problem(driver: str, node: Node) -> str:
+    """Why the agent of a node did not load a driver that is installed there; "" for a driver that is not."""
+    prefix = f"driver {driver}: "
+    reasons = [text for name, text in node.attributes.items() if _PLUGIN_REASON.fullmatch(name)]
+    for part in (part for text in reasons for part in text.split("; ")):
+        if part.startswith(prefix):
+            return part.removeprefix(prefix)
+    return node.attributes.get(f"plugin.{driver}.reason", "")
 
 
 def missing_networks(blockers: NodeBlockers, node: Node) -> Iterator[tuple[str, str]]:
