@@ -39,7 +39,7 @@ class AllocSaver:
         self.wake()
 
     def wake(self) -> None:
-        """Wake the runner and whoever waits for a change: something outside of the stored states has changed."""
+        """Wake the runner and all waits for a change: something outside of the stored states has changed."""
         self.changed.set()
         if self._next is not None:
             self._next.set()
