@@ -9,6 +9,7 @@ import psutil
 import pytest
 from yurt.client.files.secrets_dir import unmount_secrets
 from yurt.testing.agent import Agent, running_agent
+from yurt.testing.fork_server import fork_server
 from yurt.testing.processes import processes_in
 
 LEFT_LIMIT_S = 30.0
@@ -36,6 +37,13 @@ def no_secrets_stay_mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """Unmount the secrets of tasks that tests let live on without their agent."""
     yield
     unmount_secrets(str(tmp_path_factory.getbasetemp()))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_are_forks() -> Iterator[None]:
+    """Agents and commands are forks of one process, which spares each of them the imports of an interpreter."""
+    with fork_server():
+        yield
 
 
 @pytest.fixture(autouse=True)

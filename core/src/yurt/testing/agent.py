@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
+from yurt.testing.fork_server import ForkedCommand, forked
 from yurt.testing.unique_ports import free_ports
 
 T = TypeVar("T")
@@ -68,7 +70,7 @@ class Agent:
         self.config = folder / "agent-config"
         self.config.write_text(json.dumps(config))
         self.log = folder / "agent.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedCommand | None = None
         self.flags: tuple[str, ...] = ()
         """Further flags of `yurt agent`."""
         self.token = ""
@@ -86,18 +88,21 @@ class Agent:
 
     def spawn(self) -> None:
         """Start it without waiting."""
-        arguments = [
-            *self.command,
-            "agent",
-            "-config",
-            str(self.config),
-            *([] if self.data_dir else ["-dev"]),
-            *self.flags,
-        ]
+        arguments = ["agent", "-config", str(self.config), *([] if self.data_dir else ["-dev"]), *self.flags]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                arguments, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder, user=self.user, env=self.environment()
+            self.process = self._forked(arguments, (0, log.fileno(), log.fileno())) or subprocess.Popen(
+                [*self.command, *arguments],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                user=self.user,
+                env=self.environment(),
             )
+
+    def _forked(self, arguments: Sequence[str], streams: Sequence[int]) -> ForkedCommand | None:
+        if self.command != YURT or self.user is not None:
+            return None
+        return forked(arguments, cwd=self.folder, env=self.environment(), streams=streams)
 
     def is_ready(self) -> bool:
         """Whether its only node is ready."""
@@ -143,16 +148,18 @@ class Agent:
 
     def cli(self, *arguments: str, timeout_s: float = WAIT_LIMIT_S) -> subprocess.CompletedProcess[str]:
         """Run a command against this agent."""
-        return subprocess.run(
-            [*self.command, *arguments],
-            capture_output=True,
-            text=True,
-            user=self.user,
-            env=self.environment(),
-            cwd=self.folder,
-            timeout=timeout_s,
-            check=False,
-        )
+        if self.command != YURT or self.user is not None:
+            return subprocess.run(
+                [*self.command, *arguments],
+                capture_output=True,
+                text=True,
+                user=self.user,
+                env=self.environment(),
+                cwd=self.folder,
+                timeout=timeout_s,
+                check=False,
+            )
+        return yurt(*arguments, cwd=self.folder, env=self.environment(), timeout_s=timeout_s)
 
     def environment(self) -> dict[str, str]:
         """The environment of the agent and of commands: this agent's address, no colours, a home that exists."""
@@ -172,6 +179,28 @@ class Agent:
             return (live,) if len(live) == count else None
 
         return wait_for(f"{count} running allocations of {job_id}", probe)[0]
+
+
+def yurt(
+    *words: str, cwd: Path, env: Mapping[str, str] | None = None, timeout_s: float = WAIT_LIMIT_S
+) -> subprocess.CompletedProcess[str]:
+    """Run a command, in a fork where there is a fork server; its output is text."""
+    environ = dict(os.environ if env is None else env)
+    with TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
+        process = forked(words, cwd=cwd, env=environ, streams=(0, stdout.fileno(), stderr.fileno()))
+        if process is None:
+            return subprocess.run(
+                [*YURT, *words], capture_output=True, text=True, env=environ, cwd=cwd, timeout=timeout_s, check=False
+            )
+        try:
+            code = process.wait(timeout_s)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        stdout.seek(0)
+        stderr.seek(0)
+        return subprocess.CompletedProcess(process.args, code, stdout.read(), stderr.read())
 
 
 class ApiFailure(Exception):
