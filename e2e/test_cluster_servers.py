@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.testing.agent import YURT, ApiFailure, wait_for
+from yurt.testing.agent import ApiFailure, wait_for, yurt
 from yurt.testing.real_cluster import RealCluster, ServerAgent, real_cluster
 from yurt.testing.unique_ports import quiet_port
 
@@ -171,7 +171,7 @@ def test_servers_with_certificates_form_a_cluster_and_strangers_do_not_join(tmp_
     pki = tmp_path / "pki"
     pki.mkdir()
     for command in (["ca", "create"], ["cert", "create", "-server"], ["cert", "create", "-client"]):
-        done = subprocess.run([*YURT, "tls", *command], cwd=pki, capture_output=True, text=True, check=False)
+        done = yurt("tls", *command, cwd=pki)
         assert done.returncode == 0, done.stderr
 
     def tls(role: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def test_a_client_without_its_records_starts_nothing_beside_what_runs(tmp_path: 
     with running_agent(tmp_path, data_dir=data) as agent:
         register(agent, raw_exec_job("many", "/bin/sh", "-c", MARKER, count=4))
         agent.running("many", 4)
-        wait_for("all pids", lambda: len(before) == 4 and before if (before := pids(data)) else None)
+        wait_for("all pids", lambda: len(before := pids(data)) == 4 and all(before))
         before, node = pids(data), agent.get("/v1/nodes")[0]["ID"]
         agent.kill()
         for name in ("client.db", "client-copy.db"):

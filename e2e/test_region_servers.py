@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.testing.agent import YURT, ApiFailure, wait_for
+from yurt.testing.agent import ApiFailure, wait_for, yurt
 from yurt.testing.real_cluster import RealCluster, ServerAgent
 
 LIMIT_S = 60.0
@@ -21,7 +20,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority, and certificates of servers of both regions."""
     folder = tmp_path_factory.mktemp("keys")
     for words in (["ca", "create"], *(["cert", "create", "-server", "-region", name] for name in ("west", "east"))):
-        subprocess.run([*YURT, "tls", *words], cwd=folder, check=True, capture_output=True)
+        yurt("tls", *words, cwd=folder).check_returncode()
     return folder
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.testing.agent import YURT, Agent, raw_exec_job, wait_for
+from yurt.testing.agent import Agent, raw_exec_job, wait_for, yurt
 from yurt.testing.unique_ports import free_ports
 
 
@@ -44,7 +43,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority and three certificates."""
     folder = tmp_path_factory.mktemp("keys")
     for words in (["ca", "create"], *(["cert", "create", f"-{role}"] for role in ("server", "client", "cli"))):
-        subprocess.run([*YURT, "tls", *words], cwd=folder, check=True, capture_output=True)
+        yurt("tls", *words, cwd=folder).check_returncode()
     return folder
 
 
@@ -107,12 +106,10 @@ def test_agents_and_users_speak_by_tls_only(tmp_path: Path, keys: Path) -> None:
 def assert_nobody_else_is_let_in(server: TlsAgent, keys: Path, rpc: int) -> None:
     """Neither without a certificate, nor with one whose name has no role, nor in plain text."""
     bare = {name: value for name, value in server.environment().items() if "CLIENT" not in name}
-    refused = subprocess.run([*YURT, "node", "status"], env=bare, capture_output=True, text=True, check=False)
+    refused = yurt("node", "status", cwd=server.folder, env=bare)
     assert refused.returncode == 1
     assert "certificate" in refused.stderr.lower()
-    plain = subprocess.run(
-        [*YURT, "node", "status", "-address", server.address], env=bare, capture_output=True, text=True, check=False
-    )
+    plain = yurt("node", "status", "-address", server.address, cwd=server.folder, env=bare)
     assert plain.returncode == 1
     wrong = make_agent(
         server.folder.parent / "server", keys, "client", rpc,
@@ -140,7 +137,7 @@ def assert_a_renewed_certificate_counts(server: TlsAgent, keys: Path) -> None:
         return ssl.get_server_certificate(("127.0.0.1", server.port))
 
     before = shown()
-    subprocess.run([*YURT, "tls", "cert", "create", "-server"], cwd=keys, check=True, capture_output=True)
+    yurt("tls", "cert", "create", "-server", cwd=keys).check_returncode()
     for end in (".pem", "-key.pem"):
         os.replace(keys / f"global-server-nomad-1{end}", keys / f"global-server-nomad{end}")
     assert server.process is not None
@@ -151,17 +148,15 @@ def assert_a_renewed_certificate_counts(server: TlsAgent, keys: Path) -> None:
 
 def create_certificate(folder: Path, role: str, days: int) -> None:
     """A certificate of the role in the place of the one that is there."""
-    subprocess.run(
-        [*YURT, "tls", "cert", "create", f"-{role}", f"-days={days}"], cwd=folder, check=True, capture_output=True
-    )
+    yurt("tls", "cert", "create", f"-{role}", f"-days={days}", cwd=folder).check_returncode()
     for end in (".pem", "-key.pem"):
         if (folder / f"global-{role}-nomad-1{end}").exists():
             os.replace(folder / f"global-{role}-nomad-1{end}", folder / f"global-{role}-nomad{end}")
 
 
 def test_the_overview_warns_of_certificates_that_end_until_they_are_renewed(tmp_path: Path) -> None:
-    """A renewal is seen within a minute, without a restart."""
-    subprocess.run([*YURT, "tls", "ca", "create"], cwd=tmp_path, check=True, capture_output=True)
+    """A renewal is seen within a minute, without a restart: both agents look at theirs once a minute."""
+    yurt("tls", "ca", "create", cwd=tmp_path).check_returncode()
     for role, days in (("server", 20), ("client", 10), ("cli", 365)):
         create_certificate(tmp_path, role, days)
     (rpc,) = free_ports(1)
@@ -178,10 +173,9 @@ def test_the_overview_warns_of_certificates_that_end_until_they_are_renewed(tmp_
         client.start()
         both = [("node", "client", "expiring"), ("server", "server.global", "expiring")]
         wait_for("warnings of both agents", lambda: warnings() == both)
-        create_certificate(tmp_path, "client", 365)
-        wait_for("the renewed certificate of the node", lambda: warnings() == both[1:], 120)
-        create_certificate(tmp_path, "server", 365)
-        wait_for("the renewed certificate of the server", lambda: warnings() == [], 120)
+        for role in ("client", "server"):
+            create_certificate(tmp_path, role, 365)
+        wait_for("the renewed certificates of both", lambda: warnings() == [], 120)
     finally:
         client.interrupt()
         server.interrupt()
@@ -205,6 +199,6 @@ def test_files_that_do_not_fit_are_told_before_anything_starts(tmp_path: Path, k
     for changes, text in cases:
         given = {name: str(keys / value) for name, value in (whole | changes).items()} if changes else {}
         file.write_text(json.dumps(config | {"tls": {"rpc": True} | given}))
-        done = subprocess.run([*YURT, "config", "validate", str(file)], capture_output=True, text=True, check=False)
+        done = yurt("config", "validate", str(file), cwd=tmp_path)
         assert done.returncode == 1
         assert text in done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from yurt.sdk.errors import Unavailable
 from yurt.storage.checksummed_file import unchecked
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.membership import list_members
-from yurt.testing.agent import YURT, raw_exec_job, register, wait_for
+from yurt.testing.agent import raw_exec_job, register, wait_for, yurt
 from yurt.testing.real_cluster import RealCluster, ServerAgent, real_cluster
 
 LIMIT_S = 120.0
@@ -29,7 +28,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority, and certificates of a server and of a client."""
     folder = tmp_path_factory.mktemp("keys")
     for words in (["ca", "create"], ["cert", "create", "-server"], ["cert", "create", "-client"]):
-        subprocess.run([*YURT, "tls", *words], cwd=folder, check=True, capture_output=True)
+        yurt("tls", *words, cwd=folder).check_returncode()
     return folder
 
 

@@ -44,9 +44,10 @@ def active(server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["version"], ["node", "-help"], ["node", "stat"], ["job", "validate", "none.hcl"], ["fmt", "-check", "."]],
+    "words",
+    [["version"], ["node", "-help"], ["node", "stat"], ["job", "validate", "none.hcl"], ["fmt", "-check", "."]],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_a_fork_says_and_ends_as_a_new_interpreter(start: Start, tmp_path: Path, words: list[str]) -> None:
     forked = start(*words)
     new = subprocess.run([*YURT, *words], cwd=tmp_path, capture_output=True, check=False)

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from yurt.testing.nightly import is_nightly
 
@@ -232,11 +232,12 @@ def _report_end(pidfd: int, pid: int, reply: socket.socket) -> None:
 def _close_all(waiting: selectors.BaseSelector) -> None:
     """Close in a child what belongs to the server: the selector is in a cycle, and would close its number later."""
     for key in list(waiting.get_map().values()):
-        if isinstance(key.fileobj, int):
-            os.close(key.fileobj)
-            key.data[1].close()
-        else:
+        if isinstance(key.fileobj, socket.socket):
             key.fileobj.close()
+        else:
+            _, reply = key.data
+            os.close(key.fd)
+            reply.close()
     waiting.close()
 
 
@@ -250,15 +251,21 @@ def _received(reply: socket.socket, streams: list[int]) -> Command:
     return command
 
 
+def _text(stream: TextIO) -> dict[str, Any]:
+    return {"encoding": stream.encoding, "errors": stream.errors}
+
+
 def run(command: Command, own_variables: Mapping[str, str]) -> int:
     """Run a command in this process, as the module `yurt.cli.main` would; the exit code."""
     os.environ.clear()
     os.environ.update({**own_variables, **command.environ})
     os.chdir(command.folder)
-    sys.stdin = open(0, encoding=sys.stdin.encoding, errors=sys.stdin.errors, closefd=False)
-    sys.stdout = open(1, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, closefd=False)
-    sys.stderr = open(2, "w", buffering=1, encoding=sys.stderr.encoding, errors=sys.stderr.errors, closefd=False)
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    # At a terminal or not, `fdopen` chooses buffers as the start of an interpreter does.
+    sys.stdin = os.fdopen(0, **_text(sys.stdin), closefd=False)
+    sys.stdout = os.fdopen(1, "w", **_text(sys.stdout), closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, **_text(sys.stderr), closefd=False)
+    for name in ("stdin", "stdout", "stderr"):
+        setattr(sys, f"__{name}__", getattr(sys, name))
     from yurt.cli import main
 
     sys.argv = [str(main.__file__), *command.words]
