@@ -53,7 +53,7 @@ UNBOUNDED := --timeout=0 --override-ini=faulthandler_timeout=0
 
 nightly: setup ## property tests with 100,000 cases each, 1,000 damaged files, long programs of concurrent requests, the package in a new Debian, all tests of Nomad's Go API package, all of `make e2e` without forks, OpenBao; hours
 	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) tests/scheduler tests/storage/test_corruption.py tests/storage/test_etcd_corruption.py tests/client/test_corruption.py
-	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) tests/testing/test_histories.py tests/http/test_races.py
+	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) tests/testing/test_histories.py tests/http/test_races.py tests/server/test_queue_simulated.py tests/server/test_latest_starts.py
 	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) -s e2e/test_concurrent_requests.py e2e/test_acl_faults.py
 	YURT_NIGHTLY=1 $(RUN) pytest e2e/test_debian_package.py
 	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) e2e/test_go_api_suite.py

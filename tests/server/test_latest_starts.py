@@ -13,6 +13,7 @@ from yurt.structs.commands import RegisterJob, UpsertNamespaces, UpsertQuotas
 from yurt.structs.constraint import Constraint
 from yurt.structs.queueing.batch_queue import BatchQueue, FairShareQueue
 from yurt.structs.quota import QuotaSpec
+from yurt.testing.nightly import cases
 
 from bench.queue.policies import HALF_LIFE
 from bench.queue.trace import SECOND, Job
@@ -48,7 +49,7 @@ def without_margin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(cases(4, 40)))
 @pytest.mark.parametrize(
     "queue", [FIFO, replace(FIFO, reservations=4), SOON_BOOSTED], ids=["fifo", "reservations", "boost"]
 )

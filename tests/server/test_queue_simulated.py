@@ -37,6 +37,7 @@ from yurt.structs.node import NodeDevice, NodeDeviceResource
 from yurt.structs.queueing.batch_queue import BatchQueue, DynamicPriorityQueue, FairShareQueue, FifoQueue
 from yurt.structs.resources import RequestedDevice, Resources
 from yurt.testing import factories
+from yurt.testing.nightly import cases
 
 from bench.queue.engine import Simulation
 from bench.queue.policies import EASY, HALF_LIFE, FairShare, Fifo
@@ -44,6 +45,8 @@ from bench.queue.trace import SECOND, Job
 
 TENANTS = ("vision", "speech", "robots")
 POOL = "gpu"
+NIGHTLY = 2_000
+"""The cases of each property in a nightly run."""
 BEGIN = int(factories.NOW)
 FAIR = BatchQueue(fair_share=FairShareQueue(half_life=Duration(HALF_LIFE)))
 FIFO = BatchQueue(fifo=FifoQueue())
@@ -251,7 +254,7 @@ class Pool:
 
 
 @pytest.mark.parametrize("placed_late", [0, 1, 2])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(cases(10, 100)))
 def test_fair_share_starts_the_jobs_of_a_trace_when_the_simulator_does(seed: int, placed_late: int) -> None:
     jobs = jobs_of(seed, 100, 8)
     simulated = Simulation(jobs, 8, FairShare(BackfillRules(reservations=1, depth=500))).run().starts
@@ -284,7 +287,7 @@ SHAPES = st.sampled_from([(8, 1), (4, 1), (4, 2), (2, 3)])
 """GPUs by node, and nodes."""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60, NIGHTLY), deadline=None)
 @given(job_lists(4), st.sampled_from([FIFO, FAIR, DYNAMIC]), st.integers(1, 50))
 def test_the_order_does_not_depend_on_when_released_jobs_are_placed(
     jobs: list[Job], queue: BatchQueue, seed: int
@@ -292,7 +295,7 @@ def test_the_order_does_not_depend_on_when_released_jobs_are_placed(
     assert Pool(queue, jobs, gpus=4, seed=seed).play().starts == Pool(queue, jobs, gpus=4).play().starts
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40, NIGHTLY), deadline=None)
 @given(st.data(), SHAPES, st.integers(0, 3))
 def test_the_head_starts_no_later_than_its_first_promise(
     data: st.DataObject, shape: tuple[int, int], seed: int
@@ -303,7 +306,7 @@ def test_the_head_starts_no_later_than_its_first_promise(
     assert {job: pool.starts[job] for job, by in pool.promised_as_head.items() if pool.starts[job] > by} == {}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60, NIGHTLY), deadline=None)
 @given(job_lists(4), st.integers(2, 5), st.integers(0, 3))
 def test_each_reserved_job_starts_no_later_than_its_first_promise(
     jobs: list[Job], reservations: int, seed: int
@@ -312,7 +315,7 @@ def test_each_reserved_job_starts_no_later_than_its_first_promise(
     assert {job: pool.starts[job] for job, by in pool.promised.items() if pool.starts[job] > by} == {}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60, NIGHTLY), deadline=None)
 @given(job_lists(4), st.integers(2, 5), st.integers(2, 3))
 def test_backfill_puts_off_none_of_the_reserved_jobs_on_several_nodes(
     jobs: list[Job], reservations: int, nodes: int
@@ -341,7 +344,7 @@ def test_a_reserved_job_that_starts_early_on_another_node_puts_off_the_next_one_
     assert pool.starts[second.id] <= pool.bounds[second.id] == pool.promised[head.id] + head.limit
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40, NIGHTLY), deadline=None)
 @given(st.data(), SHAPES, st.integers(2, 5), st.integers(0, 3))
 def test_a_reserved_job_on_several_nodes_is_put_off_at_most_by_the_limits_of_those_before_it(
     data: st.DataObject, shape: tuple[int, int], reservations: int, seed: int
@@ -352,7 +355,7 @@ def test_a_reserved_job_on_several_nodes_is_put_off_at_most_by_the_limits_of_tho
     assert {job: pool.starts[job] for job, by in pool.bounds.items() if pool.starts[job] > by} == {}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60, NIGHTLY), deadline=None)
 @given(job_lists(8), st.integers(1, 5), st.booleans())
 def test_several_reserved_jobs_start_when_the_simulator_starts_them(
     jobs: list[Job], reservations: int, is_fair: bool
@@ -363,7 +366,7 @@ def test_several_reserved_jobs_start_when_the_simulator_starts_them(
     assert Pool(queue, jobs, gpus=8, seed=reservations).play().starts == simulated
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40, NIGHTLY), deadline=None)
 @given(st.data(), SHAPES, st.sampled_from([FIFO, FAIR]), st.integers(0, 3))
 def test_no_job_waits_while_it_fits_and_delays_nobody(
     data: st.DataObject, shape: tuple[int, int], queue: BatchQueue, seed: int
@@ -387,7 +390,7 @@ def test_what_is_late_to_end_lets_nothing_pass_the_head() -> None:
     assert Simulation(jobs, 4, Fifo("EASY", EASY)).run().starts == starts
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60, NIGHTLY), deadline=None)
 @given(st.data(), SHAPES, st.integers(1, 4), st.integers(0, 3))
 def test_the_head_starts_no_later_than_promised_by_more_than_jobs_exceed_their_limits(
     data: st.DataObject, shape: tuple[int, int], reservations: int, seed: int
@@ -398,7 +401,7 @@ def test_the_head_starts_no_later_than_promised_by_more_than_jobs_exceed_their_l
     assert {job: by for job, by in late.items() if by > LATE_S * SECOND} == {}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60, NIGHTLY), deadline=None)
 @given(job_lists(8, LATE_S), st.integers(1, 5), st.booleans())
 def test_jobs_start_when_the_simulator_starts_them_also_while_others_exceed_their_limits(
     jobs: list[Job], reservations: int, is_fair: bool
