@@ -9,8 +9,8 @@ import psutil
 import pytest
 from yurt.client.files.secrets_dir import unmount_secrets
 from yurt.testing.agent import Agent, running_agent
-from yurt.testing.fork_server import fork_server
 from yurt.testing.processes import processes_in
+from yurt.testing.services.fork_server import fork_server
 
 LEFT_LIMIT_S = 30.0
 LONGEST = (

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from yurt.testing import fork_server
 from yurt.testing.agent import YURT, Agent, running_agent, wait_for, yurt
-from yurt.testing.fork_server import Command, ForkedCommand, ForkServer
+from yurt.testing.services import fork_server
+from yurt.testing.services.fork_server import Command, ForkedCommand, ForkServer
 
 pytestmark = pytest.mark.keeps_processes
 

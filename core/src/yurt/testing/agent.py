@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
-from yurt.testing.fork_server import ForkedCommand, forked
+from yurt.testing.services.fork_server import ForkedCommand, forked
 from yurt.testing.unique_ports import free_ports
 
 T = TypeVar("T")
