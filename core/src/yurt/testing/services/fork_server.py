@@ -118,7 +118,7 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs, self._lock:
             socket.send_fds(self._control, [b"c"], [theirs.fileno(), *streams])
-        ours.sendall(pickle.dumps(command))
+        ours.sendall(pickle.dumps(tuple(command)))  # the server knows this module as `__main__`
         ours.shutdown(socket.SHUT_WR)
         return ForkedCommand(args, ours)
 
