@@ -55,6 +55,7 @@ def one_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     """One start at a time, and it does not give up its turn."""
     monkeypatch.setattr(start_slots, "AT_ONCE", 1)
     monkeypatch.setattr(start_slots, "HOLD_S", 3600.0)
+    monkeypatch.setattr(start_slots, "HOLD_MAX_S", 3600.0)
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ class AllocRunner:
         await _wait_for_turn(self, slots)
         # Hooks after predecessors: volumes, ports and devices of a replaced allocation are free only when it has ended.
         await _make_ready(self, self._hooks.alloc)
-        await self._follow()
+        await self._follow(slots)
         folder = alloc_dir.alloc_path(self.context.config.alloc_dir, self.id)
         await asyncio.to_thread(unmount_secrets, str(folder))
         self.end()
@@ -164,13 +164,16 @@ class AllocRunner:
         if limit > 0 and job is not None and job.type in (JOB_BATCH, JOB_SYSBATCH):
             supervised(self.hooked.work, f"max_run_duration of {self.id[:8]}", _expire(self))
 
-    async def _follow(self) -> None:
+    async def _follow(self, slots: StartSlots) -> None:
         """Process each change of the allocation until its end is stored and reported."""
-        has_exited = False
+        has_ended = has_exited = False
         while True:
             # Cleared first, so that a change during this round causes another one.
             self.saver.changed.clear()
             self._carry_out_orders()
+            if not has_ended and allocation.is_over(self.states):
+                has_ended = True
+                slots.take(self.id)
             wake_at = self._hooks.alloc.update(self.hooked)
             # Stored before reported: servers never see a state that an agent killed now would have forgotten.
             await self.saver.save()

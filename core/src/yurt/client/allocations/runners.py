@@ -20,7 +20,7 @@ from yurt.runtime.supervise import supervised
 from yurt.storage.client_db import AllocRecord
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.commands import AllocUpdate
-from yurt.structs.status import CLIENT_FAILED, CLIENT_PENDING, ClientStatus
+from yurt.structs.status import CLIENT_FAILED, CLIENT_RUNNING, ClientStatus
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Runners:
 
     def report(self, update: AllocUpdate) -> None:
         """Report an allocation to the servers, and log its start, end or failure."""
-        if update.client_status != CLIENT_PENDING:
+        if update.client_status == CLIENT_RUNNING:
             self._slots.release(update.id)
         runner = self._table.live.get(update.id)
         line = lifecycle_line(runner.alloc.name if runner else "", self._reporter.status_of(update.id), update)
