@@ -11,7 +11,9 @@ container), delays the others only until `HOLD_S` is over.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from yurt.client.timed_waits import LightEvent
 from yurt.runtime.env import Env, Timer
@@ -28,7 +30,7 @@ LATE_S: Final = 0.005
 whether a start waits for something."""
 
 
-class _Hold(NamedTuple):
+class _Hold(msgspec.Struct, frozen=True, gc=False):
     began: float
     idle_s: float
     """`StartSlots._idle_s` at that time."""
