@@ -42,16 +42,19 @@ UNNEEDED = (
     "yurt.client.artifacts.worker",
     "yurt.client.templates.functions",
     "yurt.client.templates.task_templates",
+    "yurt.filters",
     "yurt.goplugin",
     "yurt.gotemplate",
     "yurt.http.cluster_routes",
     "yurt.http.resources",
     "yurt.http.ui_routes",
     "yurt.readmodels.job_facts",
+    "yurt.regexps",
     "yurt.rpc.certificates",
     "yurt.rpc.link",
     "yurt.rules.diff",
     "yurt.scheduler.explain",
+    "yurt.scheduler.job_types.system",
     "yurt.sdk.containers.engine",
     "yurt.server.keys.ciphers",
     "yurt.server.login",
@@ -86,7 +89,7 @@ NO_ENGINES = {
     "podman": {"config": {"socket_path": "/nowhere/podman.sock"}},
 }
 """The plugins' blocks, so that an engine of the machine that runs the tests is not found."""
-LAST_IMPORT = "yurt.filters"
+LAST_IMPORT = "yurt.http.forwarding.targets"
 """The last import of an agent. A thread does it for the first read, after the agent is ready."""
 
 

@@ -142,7 +142,7 @@ class Pager(Generic[R, W]):
         self._ordered: Iterator[R] | None = None
         self._render = render
         self._key = key
-        self._keep = _compiled(options.filter) if options.filter else None
+        self._keep = compiled_filter(options.filter) if options.filter else None
         self._per_page = options.per_page
         self._is_short = 0 < options.per_page <= GATHERED and self._keep is None
         self._sent_count = 0
@@ -227,7 +227,8 @@ def make_page(
     return Page(pager.found, pager.next_token)
 
 
-def _compiled(text: str) -> Callable[[Any], bool]:
+def compiled_filter(text: str) -> Callable[[Any], bool]:
+    """Whether a row satisfies the filter expression; raises Invalid for one that is not well-formed."""
     from yurt.filters import compile_filter
 
     return compile_filter(text)

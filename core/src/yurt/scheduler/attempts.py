@@ -9,7 +9,6 @@ from yurt.scheduler.capacity.limits import LimitsOf, no_limits
 from yurt.scheduler.ids import SeededIds, number_of
 from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.generic import GenericAttempt
-from yurt.scheduler.job_types.system import SystemAttempt
 from yurt.scheduler.placing.warm_start import WarmStart, is_new, only_adds
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Tables
@@ -105,6 +104,8 @@ def _ready(
     context = AttemptContext.of(snapshot, typed, now=now, ids=ids, seed=own_seed, limits=limits)
     match job_type:
         case "system" | "sysbatch":
+            from yurt.scheduler.job_types.system import SystemAttempt  # Many clusters have no system jobs.
+
             return Attempt(*SystemAttempt(context).run())
         case "service" | "batch" | "_core":
             return context

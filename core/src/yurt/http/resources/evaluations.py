@@ -7,10 +7,9 @@ from collections.abc import Callable
 from aiohttp import web
 
 from yurt.api.encode import to_wire
-from yurt.api.page import STEP, Stopwatch
+from yurt.api.page import STEP, Stopwatch, compiled_filter
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import alloc_stub
-from yurt.filters import compile_filter
 from yurt.http.answers import changed_view, list_rows, one_row
 from yurt.http.call import Call, json_answer, read_answer
 from yurt.http.errors import Refused
@@ -61,7 +60,7 @@ async def count(call: Call) -> web.Response:
 
 async def _filtered(call: Call, listing: Listing[Evaluation], expression: str) -> list[Evaluation]:
     """The evaluations of a listing that pass the filter expression, if there is one."""
-    keep = compile_filter(expression) if expression else None
+    keep = compiled_filter(expression) if expression else None
     matching: list[Evaluation] = []
     async for part in call.turns.slices(listing.rows, SLICE if keep is None else STEP):
         if keep is None:

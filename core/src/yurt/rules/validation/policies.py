@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from yurt.regexps import problem as pattern_problem
 from yurt.rules.problems import DELAY_FUNCTIONS, duplicates, is_open, near_hint, one_of, seconds_text
 from yurt.scheduler.constraints.versions import is_constraint
 from yurt.sdk.value import NANOSECONDS
@@ -50,6 +49,8 @@ def _one_constraint(constraint: Constraint) -> Iterator[str]:
 
 def _operand_problems(operand: str, value: str, what: str) -> Iterator[str]:
     if operand == "regexp":
+        from yurt.regexps import problem as pattern_problem  # Few jobs have regular expressions.
+
         problem = pattern_problem(value)
         if problem:
             yield f"Regular expression failed to compile: {problem}"
