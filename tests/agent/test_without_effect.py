@@ -11,7 +11,7 @@ from yurt.agent.blocks.without_effect import REASONS, no_effect_of, no_effects, 
 from yurt.agent.component_configs import cgroup_parent, fingerprint_retries, search_settings
 from yurt.agent.config_check import check
 from yurt.agent.config_keys import ACCEPTED, ROOT, ConfigBlock, Key
-from yurt.agent.process.reloading import reload_of
+from yurt.agent.process.reloading import Reload, reload_of
 from yurt.client.config import FingerprintRetry
 from yurt.client.fingerprint.host import host_uuid
 from yurt.sdk.errors import Invalid
@@ -55,7 +55,7 @@ def test_a_reload_tells_the_reasons_of_new_keys_once(caplog: pytest.LogCaptureFi
     warn_of_no_effect(new, known=old)
     reason = REASONS["server.plan_apply_pipeline"].reason
     assert caplog.messages == [f"configuration without effect: server.plan_apply_pipeline: {reason}"]
-    assert reload_of(with_effect(old), with_effect(new)) == ((), ("region",))
+    assert reload_of(with_effect(old), with_effect(new)) == Reload(taken=(), waiting=("region",))
 
 
 @pytest.mark.parametrize("url", ["consul.example", "javascript:alert(1)", "//x"])

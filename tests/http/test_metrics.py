@@ -122,7 +122,7 @@ def test_dispatched_jobs_have_no_summaries_where_they_are_switched_off(figures: 
     summaries = Tables.job_summaries.with_rows([((row.namespace, row.job_id), row) for row in rows], index=1)
     view = View(Snapshot(1, tables | {"job_summaries": summaries}), Access())
     settings = TelemetrySettings(has_dispatched_summaries=False)
-    shown = figures._replace(view=view, settings=settings).gauges()
+    shown = replace(figures, view=view, settings=settings).gauges()
     assert {row.labels["job"] for row in shown if "job" in row.labels} == {"a"}
 
 

@@ -15,6 +15,7 @@ from yurt.rpc.peer import Served
 from yurt.rpc.proxy import far_port
 from yurt.rpc.serving import FarCaller
 from yurt.sdk.errors import PermissionDenied, YurtError
+from yurt.sdk.value import replace
 from yurt.server.peers import LeaderPort, PeerPort
 from yurt.server.ports import NodePort
 from yurt.structs.commands import AllocUpdate
@@ -42,7 +43,7 @@ async def callers(bench: Any) -> dict[CallerKind, FarCaller]:
 async def may(caller: FarCaller, need: CallNeed) -> bool:
     """Whether a caller may make a call that names nothing."""
     try:
-        await caller.admit(need._replace(nodes=lambda _: (), allocs=lambda _: ()), None)
+        await caller.admit(replace(need, nodes=lambda _: (), allocs=lambda _: ()), None)
     except YurtError:
         return False
     return True

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from yurt.agent.process.notify import Notifier
-from yurt.agent.process.reloading import reload_of
+from yurt.agent.process.reloading import Reload, reload_of
 from yurt.runtime.env import RealEnv
 
 
@@ -74,4 +74,4 @@ def test_a_reload_says_what_it_takes_and_what_waits() -> None:
     found = reload_of(old, new)
     assert found.taken == ("log_level", "tls.cert_file")
     assert found.waiting == ("acl.enabled", "client.meta")
-    assert reload_of(old, old) == ((), ())
+    assert reload_of(old, old) == Reload(taken=(), waiting=())

@@ -56,7 +56,7 @@ def test_work_traffic_and_changed_memory_begin_the_count_anew() -> None:
 
 
 def test_memory_that_grows_slowly_is_not_unchanged() -> None:
-    leaking = [QUIET._replace(memory_mib=1000.0 + number) for number in range(300)]
+    leaking = [replace(QUIET, memory_mib=1000.0 + number) for number in range(300)]
     assert max(play(leaking)) < 60
 
 

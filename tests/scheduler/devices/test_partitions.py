@@ -166,7 +166,7 @@ def test_instances_never_overlap_and_a_free_place_of_a_fitting_profile_is_used(s
 
 
 def test_bookings_that_are_no_instances_take_no_further_ones() -> None:
-    strange = Booked(shares=(share_at(H100[0], 0)._replace(memory_mb=1),))
+    strange = Booked(shares=(replace(share_at(H100[0], 0), memory_mb=1),))
 
     assert booked_slices(H100, strange) is None
     assert best_start(H100, H100[0], strange) is None

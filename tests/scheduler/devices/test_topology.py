@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from yurt.scheduler.devices.topology import IGNORE, PREFER, REQUIRE, Layout, TopologyRequest, choose, layout_of, members
+from yurt.sdk.value import replace
 from yurt.structs.node import Attribute, NodeDevice, NodeDeviceResource
 from yurt.testing.nightly import cases
 
@@ -71,7 +72,7 @@ def test_the_choice_is_the_one_of_brute_force(block: int) -> None:
         allowed = free & (random.randrange(1 << layout.size) if random.random() < 0.3 else -1)
         stances = (PREFER, PREFER, REQUIRE, IGNORE)
         wish = TopologyRequest(random.randint(1, layout.size), random.choice(stances), random.choice(stances))
-        wish = wish._replace(last=random.choice((0, random.randrange(1 << layout.size))))
+        wish = replace(wish, last=random.choice((0, random.randrange(1 << layout.size))))
         found = choose(layout, allowed, free, wish)
         assert (None if found is None else tuple(members(found))) == _brute(layout, allowed, free, wish), number
 

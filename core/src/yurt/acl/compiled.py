@@ -11,8 +11,7 @@ and a denied capability of operators stay denied.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-
-import msgspec
+from typing import NamedTuple
 
 from yurt.access.needs import Area
 from yurt.acl.globs import Labels
@@ -20,7 +19,7 @@ from yurt.acl.policy import AreaLevel, Granted, Policy, Rule, path_label
 from yurt.acl.vocabulary import DENY, RANKS
 
 
-class Grants(msgspec.Struct, frozen=True):
+class Grants(NamedTuple):
     """What the policies grant under one label."""
 
     label: str

@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, assert_never
-
-import msgspec
+from typing import Final, NamedTuple, assert_never
 
 from yurt.access import ANYWHERE, DecidingRule, Decision, Need, Scope
 from yurt.access.needs import (
@@ -39,7 +37,7 @@ from yurt.acl.vocabulary import DENY
 _MANAGEMENT: Final = Decision(is_allowed=True, reason="a management token may do everything")
 
 
-class Why(msgspec.Struct, frozen=True):
+class Why(NamedTuple):
     """One reason of a decision, with the rule that decided, if any."""
 
     text: str

@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
-import msgspec
-
 from yurt.access.needs import Area
 from yurt.acl.globs import STAR, matcher
 from yurt.acl.parsing import parse_policy
@@ -53,7 +51,7 @@ class LintFinding(NamedTuple):
     hint: str = ""
 
 
-class Names(msgspec.Struct, frozen=True):
+class Names(NamedTuple):
     """The names of a cluster; None for those that were not requested."""
 
     namespaces: Collection[str] | None = None
@@ -61,7 +59,7 @@ class Names(msgspec.Struct, frozen=True):
     host_volumes: Collection[str] | None = None
 
 
-class _Label(msgspec.Struct, frozen=True):
+class _Label(NamedTuple):
     """One label of a kind of block, and the first block that has it."""
 
     kind: str

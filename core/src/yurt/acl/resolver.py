@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final, TypeAlias, assert_never
-
-import msgspec
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from yurt.access import Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
 from yurt.acl.assignments import attached_policies, policies_of, token_of
@@ -58,7 +56,7 @@ class _TakesLong(Exception):
         self.texts = texts
 
 
-class Resolved(msgspec.Struct, frozen=True):
+class Resolved(NamedTuple):
     """A caller's rights, and the token that they come from."""
 
     rights: Rights
@@ -67,7 +65,7 @@ class Resolved(msgspec.Struct, frozen=True):
     """Why a caller is anonymous."""
 
 
-class _CachedRights(msgspec.Struct, frozen=True):
+class _CachedRights(NamedTuple):
     """Cached rights, and the tables from which they were computed."""
 
     tables: tuple[object, ...]

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Final, NamedTuple, assert_never
 
-import msgspec
-
 from yurt.access import ANYWHERE, Need, Scope
 from yurt.access.needs import (
     AllOf,
@@ -60,7 +58,7 @@ class Right(NamedTuple):
     word: str
 
 
-class Suggestion(msgspec.Struct, frozen=True):
+class Suggestion(NamedTuple):
     """A policy, and the needs that no policy can satisfy."""
 
     rights: tuple[Right, ...]

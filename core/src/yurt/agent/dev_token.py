@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.agent.data_dir import AgentDataDir
 from yurt.runtime.env import Env
@@ -23,7 +21,7 @@ SECRET_FILE: Final = "dev-management-token"
 """Below the server's folder, readable by its owner only."""
 
 
-class DevToken(msgspec.Struct, frozen=True):
+class DevToken(NamedTuple):
     """The management token of a dev agent, which its first screen shows."""
 
     accessor_id: str

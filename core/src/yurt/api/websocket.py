@@ -9,8 +9,7 @@ import base64
 import hashlib
 import os
 import struct
-
-import msgspec
+from typing import NamedTuple
 
 TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
 CONTINUED = 0x0
@@ -19,7 +18,7 @@ MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 NORMAL = 1000
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(NamedTuple):
     """A whole message: its kind (TEXT, BINARY, CLOSE, PING, PONG) and its bytes."""
 
     kind: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -78,7 +78,7 @@ def cleaner(is_secret: Callable[[str], bool], shown: str) -> Clean:
     return clean
 
 
-class EncodedRequest(msgspec.Struct, frozen=True):
+class EncodedRequest(NamedTuple):
     """The parts of a line that the lines of one request share, as JSON."""
 
     auth: msgspec.Raw

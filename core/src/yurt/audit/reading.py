@@ -25,7 +25,7 @@ class AuditedDecision(NamedTuple):
     is_allowed: bool
 
 
-class AuditedLine(msgspec.Struct, frozen=True):
+class AuditedLine(NamedTuple):
     """One completed request, from which a policy can be derived."""
 
     accessor_id: str
@@ -37,7 +37,7 @@ class AuditedLine(msgspec.Struct, frozen=True):
     omitted: int
 
 
-class Needs(msgspec.Struct, frozen=True):
+class Needs(NamedTuple):
     """The needs of a token's requests."""
 
     requests: int

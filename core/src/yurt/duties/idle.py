@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.rules.task_schedule import window_at
 from yurt.rules.validation.idle import idle_schedule
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import NANOSECONDS, UnixNano, replace
+from yurt.sdk.value import NANOSECONDS, UnixNano
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
@@ -37,7 +35,7 @@ GroupKey = tuple[str, str, str]
 """(namespace, job id, task group)."""
 
 
-class EndingTogether(msgspec.Struct, frozen=True):
+class EndingTogether(NamedTuple):
     """Idle allocations that end together: one, or the members of a gang."""
 
     policy: IdlePolicy
@@ -112,7 +110,7 @@ def as_one_step(state: Snapshot, endings: Iterable[EndingTogether]) -> list[Endi
     for each in endings:
         first, key = each.allocs[0], each.group
         if key in at and len(found[at[key]].allocs) < _spare(state, first):
-            found[at[key]] = replace(found[at[key]], allocs=(*found[at[key]].allocs, *each.allocs))
+            found[at[key]] = found[at[key]]._replace(allocs=(*found[at[key]].allocs, *each.allocs))
         elif key not in at:
             if lowers_count(first) and each.policy.when == ALWAYS:
                 at[key] = len(found)

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from google.protobuf.message import DecodeError
@@ -74,7 +74,7 @@ class PluginTask:
         self.ended: asyncio.Future[ExitResult] = loop.create_future()
 
 
-class DriverFacts(msgspec.Struct, frozen=True):
+class DriverFacts(NamedTuple):
     """The constant facts of a driver binary: its name, the schema of task options, its capabilities."""
 
     name: str

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote_plus
-
-import msgspec
 
 from yurt.gotemplate.errors import EvaluationFailure
 from yurt.gotemplate.printf import sprintf
@@ -16,7 +14,7 @@ _HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;", "\0
 _JS = {"\\": "\\\\", "'": "\\'", '"': '\\"', "<": "\\u003C", ">": "\\u003E", "&": "\\u0026", "=": "\\u003D"}
 
 
-class TemplateFunction(msgspec.Struct, frozen=True):
+class TemplateFunction(NamedTuple):
     """A function of templates: it takes from `least` to `most` arguments (-1: any number).
 
     A ValueError or TypeError that it raises becomes an error at the place of the call; others pass through.

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-
-import msgspec
+from typing import NamedTuple
 
 from yurt.gotemplate.limits import TEXT_MAX
 from yurt.gotemplate.source import TemplateText
@@ -29,7 +28,7 @@ _RAW = re.compile(r"`[^`]*`")
 _PLACED = (":=", "=", "|", ",", "(", ")")
 
 
-class Token(msgspec.Struct, frozen=True):
+class Token(NamedTuple):
     """One token. Kinds: text, left, right, end, word, keyword, variable, field, dot, number, quoted, character, raw,
     and the punctuation marks themselves.
     """

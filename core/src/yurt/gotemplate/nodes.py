@@ -2,50 +2,50 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import NamedTuple
 
 
-class Dot(msgspec.Struct, frozen=True):
+class Dot(NamedTuple):
     """`.`"""
 
     at: int
 
 
-class Nil(msgspec.Struct, frozen=True):
+class Nil(NamedTuple):
     """`nil`"""
 
     at: int
 
 
-class LiteralNode(msgspec.Struct, frozen=True):
+class LiteralNode(NamedTuple):
     """A text, a number, or a boolean."""
 
     at: int
     value: str | int | float | bool
 
 
-class VariableNode(msgspec.Struct, frozen=True):
+class VariableNode(NamedTuple):
     """`$name`; `$` is the data that the template was given."""
 
     at: int
     name: str
 
 
-class Called(msgspec.Struct, frozen=True):
+class Called(NamedTuple):
     """The name of a function, where a value is expected."""
 
     at: int
     name: str
 
 
-class Nested(msgspec.Struct, frozen=True):
+class Nested(NamedTuple):
     """A pipeline in parentheses."""
 
     at: int
     pipeline: Pipeline
 
 
-class Chain(msgspec.Struct, frozen=True):
+class Chain(NamedTuple):
     """Fields of an operand: `.A.B`, `$x.A`, `(f).A`."""
 
     at: int
@@ -56,14 +56,14 @@ class Chain(msgspec.Struct, frozen=True):
 Operand = Dot | Nil | LiteralNode | VariableNode | Called | Nested | Chain
 
 
-class CommandNode(msgspec.Struct, frozen=True):
+class CommandNode(NamedTuple):
     """An operand, or a function with its arguments."""
 
     at: int
     words: tuple[Operand, ...]
 
 
-class Pipeline(msgspec.Struct, frozen=True):
+class Pipeline(NamedTuple):
     """Commands, each given the value of the one before; the last value goes to the declared variables."""
 
     at: int
@@ -72,21 +72,21 @@ class Pipeline(msgspec.Struct, frozen=True):
     is_assignment: bool = False
 
 
-class Text(msgspec.Struct, frozen=True):
+class Text(NamedTuple):
     """Text outside the delimiters."""
 
     at: int
     text: str
 
 
-class ActionNode(msgspec.Struct, frozen=True):
+class ActionNode(NamedTuple):
     """A pipeline whose value is printed, unless it declares variables."""
 
     at: int
     pipeline: Pipeline
 
 
-class If(msgspec.Struct, frozen=True):
+class If(NamedTuple):
     """`if`: one body or the other."""
 
     at: int
@@ -95,7 +95,7 @@ class If(msgspec.Struct, frozen=True):
     otherwise: Body
 
 
-class With(msgspec.Struct, frozen=True):
+class With(NamedTuple):
     """`with`: as `if`, and the value becomes the dot."""
 
     at: int
@@ -104,7 +104,7 @@ class With(msgspec.Struct, frozen=True):
     otherwise: Body
 
 
-class Range(msgspec.Struct, frozen=True):
+class Range(NamedTuple):
     """`range`: the body for each element, the other one when there is none."""
 
     at: int
@@ -113,7 +113,7 @@ class Range(msgspec.Struct, frozen=True):
     otherwise: Body
 
 
-class Include(msgspec.Struct, frozen=True):
+class Include(NamedTuple):
     """`template`: another template with the pipeline's value as its data."""
 
     at: int
@@ -121,13 +121,13 @@ class Include(msgspec.Struct, frozen=True):
     pipeline: Pipeline | None
 
 
-class Break(msgspec.Struct, frozen=True):
+class Break(NamedTuple):
     """`break`"""
 
     at: int
 
 
-class Continue(msgspec.Struct, frozen=True):
+class Continue(NamedTuple):
     """`continue`"""
 
     at: int

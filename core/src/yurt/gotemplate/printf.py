@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from yurt.gotemplate.errors import EvaluationFailure
 from yurt.gotemplate.values import MISSING, PRINT_DEPTH_MAX, float_text, kind_of, sorted_items, text_of
-from yurt.sdk.value import replace
 
 SIZE_MAX = 1_000_000
 """The widest field and the largest precision, as in Go."""
@@ -26,7 +23,7 @@ _DIGITS = {"d": "d", "v": "d", "b": "b", "o": "o", "O": "o", "x": "x", "X": "X"}
 _PREFIXES = {"b": "0b", "o": "0", "x": "0x", "X": "0X"}
 
 
-class _Shape(msgspec.Struct, frozen=True):
+class _Shape(NamedTuple):
     """How one verb is to be written."""
 
     verb: str
@@ -218,7 +215,7 @@ def _float(shape: _Shape, value: float) -> str:
     sign, digits_text = (text[0], text[1:]) if text[0] in "+-" else ("", text)
     if digits_text in ("Inf", "NaN"):
         return _padded(_Shape(verb, shape.flags.replace("0", ""), shape.width), text)
-    return _signed(replace(shape, precision=None), sign, digits_text)
+    return _signed(shape._replace(precision=None), sign, digits_text)
 
 
 def _text(shape: _Shape, value: str, raw: bytes) -> str:

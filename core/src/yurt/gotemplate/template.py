@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-
-import msgspec
+from typing import NamedTuple
 
 from yurt.gotemplate.evaluate import Run, never
 from yurt.gotemplate.functions import BUILT_IN, SHORT_CUT, TemplateFunction
@@ -17,7 +16,7 @@ from yurt.gotemplate.source import TemplateText
 LEFT, RIGHT = "{{", "}}"
 
 
-class ParsedTemplate(msgspec.Struct, frozen=True):
+class ParsedTemplate(NamedTuple):
     """A template's tree, what it defines, and the functions that it may call."""
 
     source: TemplateText

@@ -14,9 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.access import (
     ANYWHERE,
@@ -64,7 +62,7 @@ Ask = Callable[[ShownCredential], Awaitable[CallerRights]]
 """Asks a server for the rights of a caller."""
 
 
-class _TimedRights(msgspec.Struct, frozen=True):
+class _TimedRights(NamedTuple):
     rights: Rights
     identity: Identity
     new_until_s: float

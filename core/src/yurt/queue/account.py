@@ -10,9 +10,7 @@ negative, nor longer than the allocation exists.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.queue.charge import is_gpu, price_of
 from yurt.sdk.value import NANOSECONDS, replace
@@ -39,7 +37,7 @@ PREEMPTED, REQUEUED, NODE_LOST, FAILED = "preempted", "requeued", "node_lost", "
 """Reasons of lost work: preempted by a job; requeued by a rule (idle, failed card); node down; failed."""
 
 
-class AllocAccount(msgspec.Struct, frozen=True):
+class AllocAccount(NamedTuple):
     """The use of one allocation until its end or until now; card times in thousandths of card-seconds."""
 
     cards: int

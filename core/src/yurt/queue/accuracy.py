@@ -13,12 +13,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.queue.waiting_job import JobKey
-from yurt.sdk.value import replace
 
 KEPT: Final = 1_000
 """The maximum number of recorded starts; older ones are dropped."""
@@ -35,7 +32,7 @@ WAIT_CLASSES: Final = (15 * _MINUTE, 60 * _MINUTE, 240 * _MINUTE, 0)
 """The bounds in nanoseconds below which waits are summed up together; 0: none."""
 
 
-class Forecast(msgspec.Struct, frozen=True):
+class Forecast(NamedTuple):
     """A predicted start, made at `made`; 0 where no prediction was possible.
 
     `by_limits` is the start if all run to their limits and no job comes and passes; `latest` the latest start that the
@@ -49,7 +46,7 @@ class Forecast(msgspec.Struct, frozen=True):
     latest: int = 0
 
 
-class StageForecast(msgspec.Struct, frozen=True):
+class StageForecast(NamedTuple):
     """The first forecast in a stage of a wait, and the same before its correction."""
 
     stage: int
@@ -57,7 +54,7 @@ class StageForecast(msgspec.Struct, frozen=True):
     plain: Forecast
 
 
-class Start(msgspec.Struct, frozen=True):
+class Start(NamedTuple):
     """The forecasts of a job in the order of time, and the time at which it started."""
 
     forecasts: tuple[StageForecast, ...]
@@ -85,7 +82,7 @@ class Start(msgspec.Struct, frozen=True):
         ]
 
 
-class WaitClass(msgspec.Struct, frozen=True):
+class WaitClass(NamedTuple):
     """The first forecasts of jobs whose waits were of a similar length; times in nanoseconds."""
 
     below: int
@@ -97,7 +94,7 @@ class WaitClass(msgspec.Struct, frozen=True):
     by_likely_percent: float
 
 
-class Summary(msgspec.Struct, frozen=True):
+class Summary(NamedTuple):
     """Errors in nanoseconds and in percent of the wait, coverage in percent."""
 
     starts: int
@@ -177,7 +174,7 @@ class Accuracy:
         likely = forecast.made + round(wait * half)
         by = forecast.made + round(wait * most)
         bound = forecast.by_limits or max(likely, by)
-        return replace(forecast, likely=min(likely, bound), by=min(max(by, likely), bound))
+        return forecast._replace(likely=min(likely, bound), by=min(max(by, likely), bound))
 
     def _stage(self, key: JobKey, forecast: Forecast) -> int:
         """The stage of a job's wait, by this forecast of the rest of it."""

@@ -18,15 +18,14 @@ fairness loses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from yurt.queue.amounts import WHOLE, Amounts, dominant_share
 from yurt.queue.profile import NEVER, Profile, Vector
 from yurt.queue.waiting_job import Waiting
 
 
-class BackfillRules(msgspec.Struct, frozen=True):
+class BackfillRules(NamedTuple):
     """The limits of the search; times in nanoseconds."""
 
     reservations: int = 1
@@ -40,14 +39,14 @@ class BackfillRules(msgspec.Struct, frozen=True):
     """The run time of jobs that declare none; 0 means unlimited."""
 
 
-class CapacityReservation(msgspec.Struct, frozen=True):
+class CapacityReservation(NamedTuple):
     """Capacity reserved for a job from a time on; NEVER if no release frees enough."""
 
     job: Waiting
     start: int
 
 
-class BackfillSchedule(msgspec.Struct, frozen=True):
+class BackfillSchedule(NamedTuple):
     """The jobs that start now, and the reservations of those that wait."""
 
     starts: tuple[Waiting, ...]

@@ -16,11 +16,7 @@ unit; usage is in rate units times nanoseconds.
 from __future__ import annotations
 
 from math import isqrt
-from typing import Final
-
-import msgspec
-
-from yurt.sdk.value import replace
+from typing import Final, NamedTuple
 
 SCALE_BITS: Final = 64
 """`power_of_two` gives 2^x times 2^SCALE_BITS."""
@@ -63,7 +59,7 @@ def lifetime(half_life: int) -> int:
     return half_life * _LOG2_E >> SCALE_BITS
 
 
-class DecayedUsage(msgspec.Struct, frozen=True):
+class DecayedUsage(NamedTuple):
     """Decayed usage of some resources, each with its present rate of use."""
 
     landmark: int
@@ -87,14 +83,14 @@ def advanced(usage: DecayedUsage, now: int, half_life: int) -> DecayedUsage:
     growth = _primitive(usage, now, half_life) - _primitive(usage, usage.at, half_life)
     assert growth >= 0, (usage.at, now, "usage never falls but by decay")
     totals = tuple(total + rate * growth for total, rate in zip(usage.totals, usage.rates, strict=True))
-    return replace(usage, at=now, totals=totals)
+    return usage._replace(at=now, totals=totals)
 
 
 def with_rates(usage: DecayedUsage, rates: tuple[int, ...], *, now: int, half_life: int) -> DecayedUsage:
     """The usage when the rates change at `now`."""
     assert len(rates) == len(usage.rates), (rates, usage.rates)
     assert min(rates) >= 0, (rates, "nobody gives back more than was taken")
-    return replace(advanced(usage, now, half_life), rates=rates)
+    return advanced(usage, now, half_life)._replace(rates=rates)
 
 
 def used(usage: DecayedUsage, now: int, half_life: int) -> tuple[int, ...]:
@@ -123,6 +119,6 @@ def _near(usage: DecayedUsage, now: int, half_life: int) -> DecayedUsage:
     age = (now - usage.landmark) // half_life
     if age < LANDMARK_SPAN:
         return usage
-    return replace(
-        usage, landmark=usage.landmark + age * half_life, totals=tuple(total >> age for total in usage.totals)
+    return usage._replace(
+        landmark=usage.landmark + age * half_life, totals=tuple(total >> age for total in usage.totals)
     )

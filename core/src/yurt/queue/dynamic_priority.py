@@ -13,14 +13,13 @@ Nomad has not got.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-
-import msgspec
+from typing import NamedTuple
 
 from yurt.queue.amounts import NOTHING, Amounts
 from yurt.queue.waiting_job import Waiting
 
 
-class Weights(msgspec.Struct, frozen=True):
+class Weights(NamedTuple):
     """The parameters of the formula; CPU in MHz, memory in MiB, GPUs in thousandths, the age in nanoseconds."""
 
     fairshare: int = 0
@@ -34,7 +33,7 @@ class Weights(msgspec.Struct, frozen=True):
     max_gpu: int = 0
 
 
-class Adjusted(msgspec.Struct, frozen=True):
+class Adjusted(NamedTuple):
     """A job with its adjusted priority and the terms of that sum."""
 
     job: Waiting

@@ -13,10 +13,8 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
-
-import msgspec
 
 from yurt.queue.profile import Vector
 from yurt.queue.waiting_job import JobKey, Waiting
@@ -36,7 +34,7 @@ _END: Final = -2
 """The places before and behind a line."""
 
 
-class StartQuantiles(msgspec.Struct, frozen=True):
+class StartQuantiles(NamedTuple):
     """The starts that half and four fifths of the draws do not exceed, unix ns; jobs that do not start in enough draws
     are missing."""
 
@@ -100,7 +98,7 @@ def expected_starts(
     return starts
 
 
-class _SimulatedJob(msgspec.Struct, frozen=True):
+class _SimulatedJob(NamedTuple):
     """A waiting job in one simulation."""
 
     key: JobKey

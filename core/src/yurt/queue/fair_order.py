@@ -24,10 +24,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
-
-import msgspec
 
 from yurt.queue.amounts import NOTHING, WEIGHT_ONE, WHOLE, Amounts, dominant_share
 from yurt.queue.job_queue import Band, ChangeLog, JobQueue, LeafHead, head_of
@@ -37,7 +35,7 @@ from yurt.queue.waiting_job import Path, Waiting
 DELAY_PARTS: Final = 1 << 20
 
 
-class Shares(msgspec.Struct, frozen=True):
+class Shares(NamedTuple):
     """The amounts that tenants hold, and their parts of the pool."""
 
     capacity: Amounts
@@ -58,7 +56,7 @@ class Shares(msgspec.Struct, frozen=True):
         return weight
 
 
-class Delays(msgspec.Struct, frozen=True):
+class Delays(NamedTuple):
     """The delays that decayed usage adds to turns."""
 
     capacity: Amounts

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.queue.amounts import NOTHING, WEIGHT_ONE, Amounts
 from yurt.queue.job_queue import Band, ChangeLog, LeafHead
@@ -27,7 +25,7 @@ FEW_PARTS: Final = 8
 """Up to this part of the heads are moved one by one; with more, all are split in one pass."""
 
 
-class PartBasis(msgspec.Struct, frozen=True):
+class PartBasis(NamedTuple):
     """The inputs of all accounts' parts of a pool: its capacity, and the weights with their sum."""
 
     capacity: Amounts

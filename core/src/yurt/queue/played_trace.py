@@ -11,9 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from statistics import mean, median
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.queue.amounts import Amounts
 from yurt.queue.backfill import BackfillRules, decide
@@ -38,7 +36,7 @@ _EASY: Final = BackfillRules(reservations=1, depth=500)
 _BAND_PRIORITY: Final = 50
 
 
-class TraceJob(msgspec.Struct, frozen=True):
+class TraceJob(NamedTuple):
     """One submission of a trace."""
 
     id: int
@@ -55,7 +53,7 @@ class TraceJob(msgspec.Struct, frozen=True):
         return min(self.duration, self.limit or self.duration)
 
 
-class WaitTimes(msgspec.Struct, frozen=True):
+class WaitTimes(NamedTuple):
     """The waits of one size class, in seconds."""
 
     jobs: int
@@ -147,7 +145,7 @@ def mean_slowdown(jobs: Sequence[TraceJob], ends: Mapping[int, int]) -> float:
     return mean(slowdowns) if slowdowns else 1.0
 
 
-class Rho(msgspec.Struct, frozen=True):
+class Rho(NamedTuple):
     """Turnarounds as multiples of those on a private share."""
 
     worse_percent: float

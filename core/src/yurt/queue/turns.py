@@ -9,14 +9,12 @@ as the longest; one that declares less than it needs is ended at that limit.
 
 from __future__ import annotations
 
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 STRETCH_ONE: Final = 1000
 
 
-class TurnRules(msgspec.Struct, frozen=True):
+class TurnRules(NamedTuple):
     """Times in nanoseconds, `stretch` in thousandths."""
 
     stretch: int = STRETCH_ONE

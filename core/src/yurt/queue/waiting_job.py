@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import NamedTuple
 
 from yurt.queue.amounts import NOTHING, Amounts
 from yurt.sdk.value import Duration, UnixNano
@@ -15,7 +15,7 @@ BAND = 10
 """The number of priorities in a band: jobs of 50 to 59 share one; a higher band always precedes a lower one."""
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class Waiting(NamedTuple):
     """A job that waits for its first or a further placement."""
 
     key: JobKey

@@ -7,9 +7,7 @@ alone say nothing, because a replacement may run.
 
 from __future__ import annotations
 
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 STOPPED: Final = "stopped"
 FAILED: Final = "failed"
@@ -29,7 +27,7 @@ STATUSES: Final = (
 """All words, most urgent first."""
 
 
-class Counts(msgspec.Struct, frozen=True):
+class Counts(NamedTuple):
     """Numbers of a job's allocations."""
 
     desired: int = 0
@@ -45,7 +43,7 @@ class Counts(msgspec.Struct, frozen=True):
     """Those of `starting` whose task has failed and is started again."""
 
 
-class Circumstances(msgspec.Struct, frozen=True):
+class Circumstances(NamedTuple):
     """The inputs of a status besides the counts."""
 
     is_stopped: bool = False

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from yurt.scheduler.devices.bookings import COMPUTE_MAX, NOTHING, Booked, bookings, capacity_mb, instance_key, parted
 from yurt.sdk.value import Value, no_entries
@@ -81,7 +79,7 @@ class NodeFacts(Value):
     """The text for searches, in lower case."""
 
 
-class Cards(msgspec.Struct, frozen=True):
+class Cards(NamedTuple):
     """The devices of a node together."""
 
     number: int = 0

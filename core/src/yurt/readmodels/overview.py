@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from heapq import nlargest, nsmallest
 from operator import attrgetter
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from yurt.readmodels import job_status, node_facts
 from yurt.readmodels.job_facts import JobFacts
@@ -90,7 +88,7 @@ def _pool(name: str, nodes: list[NodeFacts]) -> Wire:
     }  # fmt: skip
 
 
-class Agents(msgspec.Struct, frozen=True):
+class Agents(NamedTuple):
     """The servers, and the time by which certificates are judged."""
 
     now_s: int = 0

@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress
-from typing import Any, Final, Generic, TypeVar
-
-import msgspec
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from yurt.filters import compile_filter
 from yurt.readmodels.kinds import Of, RowKind
@@ -29,14 +27,14 @@ KEPT_MIN: Final = 1_000
 """Rows that are gathered before the surplus is dropped for the first time."""
 
 
-class Facet(msgspec.Struct, frozen=True):
+class Facet(NamedTuple):
     """Values of a field with their numbers of rows, the most frequent first."""
 
     values: tuple[tuple[Any, int], ...]
     omitted: int
 
 
-class SelectedRows(msgspec.Struct, frozen=True):
+class SelectedRows(NamedTuple):
     """The answer to a query."""
 
     total: int

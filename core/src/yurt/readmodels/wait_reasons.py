@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-
-import msgspec
+from typing import NamedTuple
 
 from yurt.state.store import Snapshot
 from yurt.structs.evaluation import Evaluation
@@ -15,7 +14,7 @@ from yurt.structs.status import EVAL_BLOCKED
 REASONS_MAX = 8
 
 
-class WaitingAllocs(msgspec.Struct, frozen=True):
+class WaitingAllocs(NamedTuple):
     """The begin of a job's wait in Unix nanoseconds, and its reasons."""
 
     since: int = 0

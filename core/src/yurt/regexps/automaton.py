@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import lru_cache
-
-import msgspec
+from typing import NamedTuple
 
 from yurt.regexps.syntax import Alternation, Assertion, BadPattern, Charset, Empty, Node, Repeat, Sequence, parse
 
@@ -26,7 +25,7 @@ OWN_END = 2
 `17` of `host-1717`."""
 
 
-class _Step(msgspec.Struct, frozen=True):
+class _Step(NamedTuple):
     """One place of a program: reads a character of `chars`, or goes on to `ways` (if `look` holds); the end of the
     pattern has neither."""
 

@@ -6,9 +6,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import Callable
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from yurt.rpc.frames import Hello, Welcome, error_of
 from yurt.rpc.greeting import decode_welcome, encode_greeting
@@ -30,7 +28,7 @@ class NoTls(Unavailable):
     """The other end does not speak TLS."""
 
 
-class Security(msgspec.Struct, frozen=True):
+class Security(NamedTuple):
     """The TLS settings for dialling: credentials, read again for each connection, and the server's expected name.
 
     With `allows_plain` one that does not speak TLS is dialled without.

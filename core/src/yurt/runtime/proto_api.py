@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from functools import cached_property
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
@@ -19,7 +18,7 @@ Message = Any
 """A protobuf message. Its class is made at run time, so its static type cannot be named."""
 
 
-class ProtoMethod(msgspec.Struct, frozen=True):
+class ProtoMethod(NamedTuple):
     """One method of a service."""
 
     path: str

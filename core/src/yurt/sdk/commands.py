@@ -14,9 +14,7 @@ a command's module should import what only a run needs inside its functions, so 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol
-
-import msgspec
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 ENTRY_POINT_GROUP: Final = "yurt.commands.v1"
 SUMMARY_MAX: Final = 72
@@ -37,7 +35,7 @@ class CommandFailed(Exception):
         self.code = code
 
 
-class CommandFlag(msgspec.Struct, frozen=True):
+class CommandFlag(NamedTuple):
     """A flag: `-name` for a switch, `-name=value` for the other kinds; a flag of the kind `list` may be repeated."""
 
     name: str
@@ -97,7 +95,7 @@ class CommandCall(Protocol):
         ...
 
 
-class PackageCommand(msgspec.Struct, frozen=True):
+class PackageCommand(NamedTuple):
     """One command of a package.
 
     `name` is the whole name (`racks list`), `run` returns the exit code, `arguments` is the least and the most number

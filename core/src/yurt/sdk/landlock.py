@@ -15,9 +15,7 @@ import stat
 import struct
 import sys
 from collections.abc import Iterable
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.sdk.mounting import c_library
 
@@ -44,14 +42,14 @@ _LATER: Final = ((2, REFER), (3, TRUNCATE), (5, IOCTL_DEV))
 NETWORK_SINCE, SCOPES_SINCE = 4, 6
 
 
-class PathRule(msgspec.Struct, frozen=True):
+class PathRule(NamedTuple):
     """The access allowed for a path and everything below it; a missing path is ignored."""
 
     path: str
     access: int
 
 
-class Availability(msgspec.Struct, frozen=True):
+class Availability(NamedTuple):
     """The version of the kernel's interface; 0 without one, then `reason` explains why and how to change that."""
 
     version: int

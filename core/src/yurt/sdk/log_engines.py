@@ -18,9 +18,7 @@ package.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Final, Protocol, runtime_checkable
-
-import msgspec
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from yurt.sdk.value import Value
 
@@ -39,7 +37,7 @@ class LogContent(Value):
     snapshot_index: int = 0
 
 
-class LogBatch(msgspec.Struct, frozen=True):
+class LogBatch(NamedTuple):
     """Commands that became durable together; the first one has `first_index`."""
 
     first_index: int

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
-
-import msgspec
 
 from yurt.sdk.value import Duration
 from yurt.state.namespace_usage import MILLI, NamespaceUsage
@@ -26,7 +24,7 @@ WEIGHT_ONE: Final = 1000
 """The integer that represents a weight of 1."""
 
 
-class GuaranteedPart(msgspec.Struct, frozen=True):
+class GuaranteedPart(NamedTuple):
     """Guaranteed amounts in one node pool, or in all together (`pool` is empty)."""
 
     pool: str
@@ -34,7 +32,7 @@ class GuaranteedPart(msgspec.Struct, frozen=True):
     """Amounts by dimension: "cpu", "memory"; "device nvidia/gpu" in thousandths."""
 
 
-class QuotaShare(msgspec.Struct, frozen=True):
+class QuotaShare(NamedTuple):
     """A quota in its tree."""
 
     name: str

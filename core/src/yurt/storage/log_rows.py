@@ -11,7 +11,7 @@ import hashlib
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -44,7 +44,7 @@ class Damaged(Conflict):
         self.why = why
 
 
-class Extent(msgspec.Struct, frozen=True):
+class Extent(NamedTuple):
     """The extent of a database: first and last index (0: none), and the chain digests of the last row and at the
     requested index."""
 

@@ -17,9 +17,7 @@ import logging
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.sdk.errors import Conflict
 from yurt.storage import commit_index, snapshot_files
@@ -33,7 +31,7 @@ FORMATS: Final = (FORMAT, "yurt data 2")
 SNAPSHOTS: Final = "snapshots"
 
 
-class Opened(msgspec.Struct, frozen=True):
+class Opened(NamedTuple):
     """The content of the folder: the log's rows, the newest intact snapshot, and the acknowledged position."""
 
     rows: Extent

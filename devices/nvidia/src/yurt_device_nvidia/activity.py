@@ -9,9 +9,8 @@ What neither knows is None.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import msgspec
 from yurt.sdk.value import Value
 
 KIB, MIB = 1024.0, 1024.0 * 1024.0
@@ -41,7 +40,7 @@ class CardActivity(Value):
     throttling: tuple[str, ...] | None = None
 
 
-class _Links(msgspec.Struct, frozen=True):
+class _Links(NamedTuple):
     """A reading of the NVLink counters."""
 
     at_us: int

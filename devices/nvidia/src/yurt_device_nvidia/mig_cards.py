@@ -30,8 +30,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-import msgspec
 from yurt.sdk.device import MIG, WHOLE, ClaimedDevices, DeviceClaim
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.mig import profiles_text
@@ -58,7 +58,7 @@ ONE_INSTANCE = "a process sees one MIG instance only"
 log = logging.getLogger(__name__)
 
 
-class PreparedInstance(msgspec.Struct, frozen=True):
+class PreparedInstance(NamedTuple):
     """The number of a task's instance, and whether it was created just now."""
 
     number: int

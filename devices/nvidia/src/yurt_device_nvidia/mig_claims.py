@@ -6,8 +6,8 @@ A report has all claims of its time, so a reservation counts until the next repo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-import msgspec
 from yurt.sdk.device import MIG, ClaimedDevices, DeviceClaim
 from yurt.sdk.value import Value, no_entries
 
@@ -16,7 +16,7 @@ TaskKey = tuple[str, str]
 """A task by its allocation and name."""
 
 
-class MigPlace(msgspec.Struct, frozen=True):
+class MigPlace(NamedTuple):
     """An instance that a claim asks for: its card, its first slice, and the MiB and percent of its profile."""
 
     card: str

@@ -15,9 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 from yurt.sdk.value import replace
 
 from yurt_device_nvidia.activity import ActivityMeter, CardActivity
@@ -63,7 +62,7 @@ class NvmlProblem(Exception):
         self.fix = fix
 
 
-class Xid(msgspec.Struct, frozen=True):
+class Xid(NamedTuple):
     """An error reported by the driver: the card, its number, and the GPU instance (None: the whole card)."""
 
     uuid: str

@@ -9,9 +9,7 @@ does not exist adds nothing: policies and roles are looked up now, so that one c
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.acl.login.claims import MappedClaims
 from yurt.acl.login.refusals import misconfigured
@@ -36,7 +34,7 @@ class BindingOutcome(StrEnum):
     NO_SUCH_POLICY = "policy does not exist"
 
 
-class RuleOutcome(msgspec.Struct, frozen=True):
+class RuleOutcome(NamedTuple):
     """The outcome of one rule, to explain a login's rights."""
 
     rule_id: str
@@ -45,7 +43,7 @@ class RuleOutcome(msgspec.Struct, frozen=True):
     """The bind name, or the text of the selector's failure."""
 
 
-class Bound(msgspec.Struct, frozen=True):
+class Bound(NamedTuple):
     """The rights of a login."""
 
     is_management: bool

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
-
-import msgspec
 
 from yurt.acl.login.claims import Claims
 from yurt.acl.login.refusals import misconfigured, not_accepted
@@ -28,7 +26,7 @@ _FIXED: Final = ("iss", "sub")
 """Claims of an ID token that a UserInfo answer does not override."""
 
 
-class CheckedClaims(msgspec.Struct, frozen=True):
+class CheckedClaims(NamedTuple):
     """Claims that satisfy a login method; made by this module alone."""
 
     method: ACLAuthMethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import NamedTuple
 
 from yurt.acl.login.binding import NOTHING_BOUND, Bound, bind
 from yurt.acl.login.checks import CheckedClaims
@@ -16,7 +16,7 @@ from yurt.state import Snapshot
 from yurt.structs.acl import CLIENT, GLOBAL, MANAGEMENT, ACLAuthMethod, ACLToken
 
 
-class NewToken(msgspec.Struct, frozen=True):
+class NewToken(NamedTuple):
     """The values that a shell chooses for a token."""
 
     accessor_id: str
@@ -24,7 +24,7 @@ class NewToken(msgspec.Struct, frozen=True):
     now: UnixNano
 
 
-class Login(msgspec.Struct, frozen=True):
+class Login(NamedTuple):
     """A token to be stored, and the origin of its rights."""
 
     token: ACLToken

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
-
-import msgspec
 
 from yurt.readmodels.alloc_facts import failure_event, reason, started_at
 from yurt.sdk.value import UnixNano
@@ -38,7 +36,7 @@ FindEvaluation = Callable[[str], Evaluation | None]
 """An evaluation by its id, None for one that the state does not keep."""
 
 
-class SpanEvent(msgspec.Struct, frozen=True):
+class SpanEvent(NamedTuple):
     """Something that happened within a span."""
 
     name: str
@@ -46,7 +44,7 @@ class SpanEvent(msgspec.Struct, frozen=True):
     message: str
 
 
-class Span(msgspec.Struct, frozen=True):
+class Span(NamedTuple):
     """A span; `error` is "" where nothing failed."""
 
     name: str

@@ -16,7 +16,6 @@ from yurt.cli.terminal.text import now_ns, printable
 from yurt.cli.tree import NOUNS
 from yurt.cli.views.queue import when
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -92,7 +91,7 @@ def _play(call: Invocation) -> int:
         state = changed_cluster(state, scenario)
         plan = plan_of(trace, state, call.flags.text("node-pool"), rate=rate)
         region = region_of(call, state.quotas.values())
-        plan = replace(plan, region=region, has_forecasts=call.flags.is_on("forecasts"))
+        plan = plan._replace(region=region, has_forecasts=call.flags.is_on("forecasts"))
         outcome = play_trace(state, plan, now=UnixNano(now_ns()))
     except Invalid as error:
         raise CliError(str(error)) from None

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec.structs import asdict
-
 from yurt.cli.errors import UsageError
 from yurt.cli.json_object import Json
 from yurt.cli.suggest import did_you_mean
@@ -105,7 +103,7 @@ def report_of(jobs: Sequence[TraceJob], outcome: TraceOutcome, unit: str) -> Jso
         "LostHours": round(outcome.lost_s / HOUR_S, 2),
         "SpanS": round((outcome.last - outcome.first) / NANOSECONDS),
         "Evaluations": outcome.attempts,
-        "Waits": {name: _waits(asdict(one)) for name, one in waits_by_class(jobs, outcome.starts).items()},
+        "Waits": {name: _waits(one._asdict()) for name, one in waits_by_class(jobs, outcome.starts).items()},
         "BoundedSlowdown": round(mean_slowdown(jobs, outcome.ends), 3),
         "UtilisationPercent": round(100 * outcome.tally.busy_s / unit_s, 1),
         "StrandedPercent": round(100 * outcome.tally.idle_unused_s / unit_s, 1),

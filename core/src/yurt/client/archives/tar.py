@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import IO, Final
-
-import msgspec
+from typing import IO, Final, NamedTuple
 
 from yurt.sdk.errors import Invalid
 
@@ -39,7 +37,7 @@ _OCTAL: Final = frozenset(b"01234567")
 _NEXT, _GLOBAL, _LONG_NAME, _LONG_LINK, _LABEL = (b"x", b"X"), b"g", b"L", b"K", b"V"
 
 
-class TarEntry(msgspec.Struct, frozen=True):
+class TarEntry(NamedTuple):
     """The header of one entry. `target` is that of a link; `mtime` is in seconds."""
 
     name: str

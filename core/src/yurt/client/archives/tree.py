@@ -18,9 +18,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterable
-from typing import Final, Protocol
-
-import msgspec
+from typing import Final, NamedTuple, Protocol
 
 from yurt.client.archives.links import Parts, leads_inside
 from yurt.sdk.errors import Invalid
@@ -37,7 +35,7 @@ MODE_BITS: Final = 0o777
 SHOWN_CHARACTERS: Final = 80
 
 
-class Attributes(msgspec.Struct, frozen=True):
+class Attributes(NamedTuple):
     """The attributes that an entry keeps; `owner` is omitted when it is that of the process."""
 
     mode: int

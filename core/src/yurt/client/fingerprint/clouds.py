@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.fingerprints import UNIQUE, VALUE_CHARACTERS_MAX, node_attributes
@@ -35,7 +33,7 @@ AWS_FACTS: Final = (
 Facts = Mapping[str, str]
 
 
-class Cloud(msgspec.Struct, frozen=True):
+class Cloud(NamedTuple):
     """The metadata requests of one cloud."""
 
     address: str

@@ -9,9 +9,7 @@ import contextlib
 import os
 import posixpath
 from itertools import islice
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.client.files.alloc_dir import FOLDER_FLAGS, OPEN_MODE, component
 from yurt.client.tasks.client_task import ClientTask
@@ -23,7 +21,7 @@ ENTRIES_MAX: Final = 1_000
 """The largest number of entries of the directory that are examined."""
 
 
-class Saved(msgspec.Struct, frozen=True):
+class Saved(NamedTuple):
     """The last changes of any entry and of `.done`, in ns since 1970 (0: it does not exist)."""
 
     at: int = 0

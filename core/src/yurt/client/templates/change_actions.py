@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-import msgspec
+from typing import NamedTuple
 
 from yurt.sdk.value import Duration
 from yurt.structs.task import ChangeScript, Template
@@ -14,7 +13,7 @@ DEFAULT_SIGNAL = "SIGHUP"
 RESTART_REASON = "Template with change_mode restart re-rendered"
 
 
-class ChangeActions(msgspec.Struct, frozen=True):
+class ChangeActions(NamedTuple):
     """The notification of a task: a restart, or signals and scripts, after a delay of up to `splay`."""
 
     restart: bool = False

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from functools import partial
 from heapq import nlargest, nsmallest
 from html import escape
+from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
-import msgspec
 from aiohttp import web
 
 from yurt.access import ANYWHERE, needs
@@ -76,7 +76,7 @@ LIST_JOBS = needs.namespace(Capability.LIST_JOBS)
 _CLASSES = {word: name for name, words in WORDS.items() for word in words}
 
 
-class Cell(msgspec.Struct, frozen=True):
+class Cell(NamedTuple):
     """A table cell: a text, with a link where one is given."""
 
     text: str
@@ -94,7 +94,7 @@ class Cell(msgspec.Struct, frozen=True):
 Row = Sequence[Cell | str]
 
 
-class Part(msgspec.Struct, frozen=True):
+class Part(NamedTuple):
     """A heading, text below it, and a table with its total number of rows."""
 
     title: str

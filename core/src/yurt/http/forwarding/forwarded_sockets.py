@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import NamedTuple
 
-import msgspec
 from aiohttp import WSCloseCode, WSMsgType, web
 from yarl import URL
 
@@ -46,7 +46,7 @@ KEPT = ("content-type", ERROR_HEADER.lower())
 KINDS = {WSMsgType.TEXT: TEXT, WSMsgType.BINARY: BINARY}
 
 
-class ResponseHead(msgspec.Struct, frozen=True):
+class ResponseHead(NamedTuple):
     """Status and headers of an answer, by their names in lower case."""
 
     status: int

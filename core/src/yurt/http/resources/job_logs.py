@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import codecs
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 from aiohttp import web
 
 from yurt.api.encode import encode_builtins
@@ -42,7 +41,7 @@ LINE_MAX: Final = 64 * 1024
 KINDS: Final = {"stdout": ("stdout",), "stderr": ("stderr",), "both": ("stdout", "stderr")}
 
 
-class TaskLogSource(msgspec.Struct, frozen=True):
+class TaskLogSource(NamedTuple):
     """One log of one task."""
 
     alloc: Allocation
@@ -54,7 +53,7 @@ class TaskLogSource(msgspec.Struct, frozen=True):
         return {"AllocID": self.alloc.id, "AllocName": self.alloc.name, "Task": self.task, "Type": self.kind}
 
 
-class LogRequest(msgspec.Struct, frozen=True):
+class LogRequest(NamedTuple):
     """How each log is read."""
 
     offset: int

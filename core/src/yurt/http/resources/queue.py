@@ -10,7 +10,6 @@ from yurt.api.page import escaped_token, read_token
 from yurt.http.answers import changed_view
 from yurt.http.call import Call, read_answer, read_headers
 from yurt.http.errors import Refused
-from yurt.sdk.value import replace
 
 if TYPE_CHECKING:
     from yurt.queue.accuracy import Summary
@@ -65,7 +64,7 @@ def _corrected(call: Call, place: Place, now: int) -> Place:
 
     plain = Forecast(now, place.expected_start, place.expected_by, place.start_by_limits)
     forecast = call.server_facts.corrected(place.entry.job.node_pool, place.entry.job.key, plain)
-    return replace(place, expected_start=forecast.likely, expected_by=forecast.by)
+    return place._replace(expected_start=forecast.likely, expected_by=forecast.by)
 
 
 def _accuracy(summary: Summary | None) -> Json | None:

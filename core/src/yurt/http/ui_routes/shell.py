@@ -12,9 +12,8 @@ import base64
 import hashlib
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-import msgspec
 from aiohttp import hdrs, web
 
 import yurt
@@ -42,7 +41,7 @@ TYPES: Final = {
 OFF: Final = "The pages are off: ui.enabled is false in the agent's configuration"
 
 
-class File(msgspec.Struct, frozen=True):
+class File(NamedTuple):
     """A file as it is sent to browsers."""
 
     kind: str

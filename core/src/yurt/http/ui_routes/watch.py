@@ -11,7 +11,7 @@ import asyncio
 import zlib
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import hdrs, web
@@ -53,7 +53,7 @@ class ViewText(Value):
     fields: tuple[str, ...] = ()
 
 
-class WatchedView(msgspec.Struct, frozen=True):
+class WatchedView(NamedTuple):
     """A view that can be watched."""
 
     place: RowPosition
@@ -81,7 +81,7 @@ class WatchedView(msgspec.Struct, frozen=True):
         return wire
 
 
-class Watched(msgspec.Struct, frozen=True):
+class Watched(NamedTuple):
     """All views of a request, by their ids; those of the overview have a namespace only."""
 
     views: dict[str, WatchedView]

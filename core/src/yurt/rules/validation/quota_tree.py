@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-import msgspec
-
 from yurt.state.quota_totals import DEPTH_MAX
 from yurt.structs.quota import NodePoolLimit, QuotaLimit, QuotaResources, QuotaSpec, amounts_of
 
@@ -18,7 +16,7 @@ Amounts = dict[str, int]
 NAMES_SHOWN: Final = 5
 
 
-class GuaranteeKey(msgspec.Struct, frozen=True):
+class GuaranteeKey(NamedTuple):
     """A dimension in a region and a node pool; an empty pool stands for all pools."""
 
     region: str

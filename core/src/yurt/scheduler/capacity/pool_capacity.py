@@ -12,14 +12,12 @@ from copy import copy
 from itertools import product
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 
 from yurt.scheduler.capacity.ask import GroupAsk
 from yurt.scheduler.devices.offers import Rack, Stock, mig_places, mig_places_max, rack_of
 from yurt.scheduler.devices.topology import REQUIRE
 from yurt.sdk.device import MIG
-from yurt.sdk.value import replace
 from yurt.state.arrays import IntArray
 from yurt.state.columns import ALLOCS, CORES, CPU, DISK, IS_READY, MEMORY, POOL, Columns
 from yurt.state.exclusive_resources import NOTHING_IN_USE, ExclusiveResources, with_usage
@@ -51,14 +49,14 @@ class PendingAllocs(NamedTuple):
     """The minimum number that must be placed together; above 1 only for gangs."""
 
 
-class PlannedAllocs(msgspec.Struct, frozen=True):
+class PlannedAllocs(NamedTuple):
     """Allocations of one group that were taken from the free capacity: their number by row."""
 
     ask: GroupAsk
     rows: tuple[tuple[int, int], ...]
 
 
-class _Frame(msgspec.Struct, frozen=True):
+class _Frame(NamedTuple):
     """Values that derive from a pool's nodes alone; computed once for unchanged nodes."""
 
     rows: IntArray
@@ -72,7 +70,7 @@ class _Frame(msgspec.Struct, frozen=True):
     empty_sums: dict[Signature, int]
 
 
-class _PlacesByRow(msgspec.Struct, frozen=True):
+class _PlacesByRow(NamedTuple):
     """The number of allocations of equal requests that fit on each row."""
 
     ask: GroupAsk
@@ -130,7 +128,7 @@ class PoolCapacity:
             {key: parts.copy() for key, parts in self._used_parts.items()},
         )
         made._counts = {key: counts.copy() for key, counts in self._counts.items()}
-        made._tables = {key: replace(table, places=table.places.copy()) for key, table in self._tables.items()}
+        made._tables = {key: table._replace(places=table.places.copy()) for key, table in self._tables.items()}
         return made
 
     def places(self, ask: GroupAsk) -> IntArray:
@@ -286,7 +284,7 @@ class PoolCapacity:
             table.places[rows] = now
             if growth:
                 assert table.total + growth >= 0, (table.total, growth, "the total is the sum of the rows' places")
-                self._tables[key] = replace(table, total=table.total + growth)
+                self._tables[key] = table._replace(total=table.total + growth)
 
     def _recount(self, changed: list[int], columns: Columns) -> None:
         """Read the allocations of some rows from the state again."""

@@ -8,9 +8,7 @@ columnar view, which sums it up as allocations come and go: making the limits of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.scheduler.capacity.limits import Limit, LimitChange
 from yurt.state.namespace_usage import MILLI, NOTHING_USED, NamespaceUsage
@@ -26,7 +24,7 @@ UNITS: Final = {
 FIELDS: Final = {"memory": "memory_mb", "memory_max": "memory_max_mb", "secrets": "secrets_mb"}
 
 
-class Dimension(msgspec.Struct, frozen=True):
+class Dimension(NamedTuple):
     """One dimension of a quota: the allowed and used amount, and the requested or changed one. Devices are in
     thousandths."""
 
@@ -36,7 +34,7 @@ class Dimension(msgspec.Struct, frozen=True):
     used: int = 0
 
 
-class QuotaPart(msgspec.Struct, frozen=True):
+class QuotaPart(NamedTuple):
     """The limits of a quota on all node pools (`pool` is empty) or on one."""
 
     pool: str

@@ -8,9 +8,8 @@ lower ask divides the missing amount by their number plus one; those that do not
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 
 from yurt.scheduler.capacity.ask import CLAIMED, NearCoreShortage
@@ -42,7 +41,7 @@ _KINDS: Final[Mapping[str, ProblemKind]] = {
 }  # fmt: skip
 
 
-class NodeProblem(msgspec.Struct, frozen=True):
+class NodeProblem(NamedTuple):
     """A problem on the rows of `mask`; `subject` is the constraint, if it is one."""
 
     kind: ProblemKind
@@ -51,7 +50,7 @@ class NodeProblem(msgspec.Struct, frozen=True):
     subject: Constraint | None = None
 
 
-class ExclusiveUse(msgspec.Struct, frozen=True):
+class ExclusiveUse(NamedTuple):
     """One node's answer for ports, cores and devices."""
 
     cores_free: int

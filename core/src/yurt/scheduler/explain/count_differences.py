@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-
-import msgspec
+from typing import NamedTuple
 
 from yurt.scheduler.explain.finished_attempt import FinishedAttempt, FinishedGeneric, FinishedSystem
 from yurt.scheduler.explain.freed_capacity import is_live
@@ -39,7 +38,7 @@ from yurt.structs.status import (
 )
 
 
-class CountDifference(msgspec.Struct, frozen=True):
+class CountDifference(NamedTuple):
     """The number of allocations missing for a reason; negative for those beyond the desired count."""
 
     number: int

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from yurt.scheduler.devices.attributes import admits
 from yurt.scheduler.devices.bookings import capacity_mb, modes_of
@@ -33,7 +32,7 @@ KINDS_SHOWN = 5
 """The number of kinds of devices named to a user whose request names an unknown one."""
 
 
-class DeviceShortage(msgspec.Struct, frozen=True):
+class DeviceShortage(NamedTuple):
     """A request that a node cannot meet: the number of devices it could provide; `text` names the shortage.
 
     `reason` says it without the numbers of the node, to follow the name of the device: nodes are counted by it.
@@ -91,7 +90,7 @@ def _with_trials(stock: Stock, request: RequestedDevice, short: DeviceShortage) 
     texts = [f"{item.instance.id} is {trial_text(trial)}" for item, trial in zip(withheld, trials, strict=True)]
     more = f" and {len(texts) - TRIALS_SHOWN} more are on trial" if len(texts) > TRIALS_SHOWN else ""
     text = f"{short.text}; {'; '.join(texts[:TRIALS_SHOWN])}{more}"
-    return replace(short, text=text, reason=f"{short.reason}; some are on trial, for short or restartable groups only")
+    return short._replace(text=text, reason=f"{short.reason}; some are on trial, for short or restartable groups only")
 
 
 def _most(stock: Stock, request: RequestedDevice) -> int:

@@ -11,9 +11,7 @@ change tells what such a node has free. To hide them would hide why a job waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.scheduler.explain.edits import EQUIPMENT, text_of, volume_text
 from yurt.sdk.value import replace
@@ -27,7 +25,7 @@ def every_namespace(_: str) -> bool:
     return True
 
 
-class Disclosure(msgspec.Struct, frozen=True):
+class Disclosure(NamedTuple):
     """The rights of the caller, to read nodes and to read jobs in a namespace, and the node that the caller names."""
 
     reads_nodes: bool = True

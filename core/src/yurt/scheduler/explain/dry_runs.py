@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-
-import msgspec
+from typing import NamedTuple
 
 from yurt.scheduler.attempts import lay_over
 from yurt.scheduler.capacity.limits import LimitsOf, no_limits
@@ -27,7 +26,7 @@ from yurt.structs.plan import Placement, Plan
 from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
 
 
-class DryRun(msgspec.Struct, frozen=True):
+class DryRun(NamedTuple):
     """The result of an attempt."""
 
     attempt: FinishedAttempt

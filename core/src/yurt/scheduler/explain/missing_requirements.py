@@ -12,7 +12,6 @@ import numpy as np
 
 from yurt.scheduler.explain.blockers import NodeBlockers, NodeProblem
 from yurt.scheduler.feasibility.masks import OF_EVERY_NODE, BoolArray, host_networks
-from yurt.sdk.value import replace
 from yurt.structs.explain.explanation import ProblemKind
 from yurt.structs.node import NETWORK_PROBLEM, DriverInfo, Node
 
@@ -30,7 +29,7 @@ def split_by_requirement(blockers: NodeBlockers) -> list[NodeProblem]:
         for part in _parts(blockers, problem):
             earlier = by_requirement.get((part.kind, part.text))
             by_requirement[part.kind, part.text] = (
-                part if earlier is None else replace(earlier, mask=earlier.mask | part.mask)
+                part if earlier is None else earlier._replace(mask=earlier.mask | part.mask)
             )
     return list(by_requirement.values())
 
@@ -39,7 +38,7 @@ def _parts(blockers: NodeBlockers, problem: NodeProblem) -> Iterator[NodeProblem
     """The missing requirements of a problem, each with its rows; the problem itself if it names none."""
     texts_of = _TEXTS.get(problem.kind)
     if texts_of is None:
-        yield replace(problem, text=_plain(problem))
+        yield problem._replace(text=_plain(problem))
         return
     masks: dict[str, BoolArray] = {}
     for row in np.flatnonzero(problem.mask).tolist():

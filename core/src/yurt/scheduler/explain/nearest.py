@@ -7,8 +7,8 @@ later node can cost less than the best change so far.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from yurt.scheduler.explain.blockers import AMOUNTS, ExclusiveUse, NodeBlockers
@@ -25,7 +25,7 @@ MEASURED = frozenset({"cpu", "memory", "disk", "cores", "device"})
 """Kinds of problems that have a size; all others count 1."""
 
 
-class Nearest(msgspec.Struct, frozen=True):
+class Nearest(NamedTuple):
     """Rows by the lower bound of their change's cost; the first ones are shown with their shortages."""
 
     rows: list[int]
@@ -33,7 +33,7 @@ class Nearest(msgspec.Struct, frozen=True):
     shown: list[int]
 
 
-class _Needs(msgspec.Struct, frozen=True):
+class _Needs(NamedTuple):
     """Lower bounds of each row's cost, by part, and its number of problems."""
 
     hopeless: IntArray

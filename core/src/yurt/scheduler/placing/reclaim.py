@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from yurt.scheduler.capacity.ask import GroupAsk, NodeGrant
@@ -23,7 +23,6 @@ from yurt.scheduler.capacity.guarantees import Guarantees
 from yurt.scheduler.capacity.view import ClusterView
 from yurt.scheduler.feasibility.masks import BoolArray
 from yurt.scheduler.placing.preemption import fit, is_of_use, lost_work_of
-from yurt.sdk.value import replace
 from yurt.state.namespace_usage import counted
 from yurt.structs.alloc import Allocation
 from yurt.structs.status import JOB_SERVICE
@@ -32,7 +31,7 @@ Loss = tuple[int, int, int]
 """The loss in the order of comparison: services that end, lost work in MHz x seconds, allocations that end."""
 
 
-class VictimBundle(msgspec.Struct, frozen=True):
+class VictimBundle(NamedTuple):
     """Allocations that can only end together."""
 
     allocs: tuple[Allocation, ...]
@@ -41,7 +40,7 @@ class VictimBundle(msgspec.Struct, frozen=True):
     """The quota for whose guarantee they end."""
 
 
-class ReclaimedNode(msgspec.Struct, frozen=True):
+class ReclaimedNode(NamedTuple):
     """A node, its grant and the bundles that end, which the view has released."""
 
     row: int
@@ -170,7 +169,7 @@ class ReclaimSearch:
         gang = _group_of(first)
         before = [each for each in chosen if _group_of(each.allocs[0]) == gang]
         allocs = tuple(alloc for each in (*before, added) for alloc in each.allocs)
-        merged = replace(added, allocs=allocs, loss=self._loss(allocs))
+        merged = added._replace(allocs=allocs, loss=self._loss(allocs))
         return [*(each for each in chosen if each not in before), merged]
 
     def _grant(self, row: int, chosen: Sequence[VictimBundle]) -> NodeGrant | None:

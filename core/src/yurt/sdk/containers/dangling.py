@@ -10,8 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-
-import msgspec
+from typing import NamedTuple
 
 from yurt.sdk.containers.options import DanglingRules
 from yurt.sdk.containers.watch import Watch
@@ -21,7 +20,7 @@ from yurt.sdk.value import NANOSECONDS, UnixNano
 log = logging.getLogger(__name__)
 
 
-class ContainerOrigin(msgspec.Struct, frozen=True):
+class ContainerOrigin(NamedTuple):
     """The task for which a container was created, and the second of its creation."""
 
     task_id: str

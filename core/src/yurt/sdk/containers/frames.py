@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-
-import msgspec
+from typing import NamedTuple
 
 from yurt.sdk.containers.common import parse_stamp
 
@@ -23,7 +22,7 @@ STREAMS = {0: "stdout", 1: "stdout", 2: "stderr"}
 STAMP_BYTES_MAX = 40
 
 
-class Piece(msgspec.Struct, frozen=True):
+class Piece(NamedTuple):
     """A piece of output: its stream, the engine's time stamp (empty when unknown) and the data."""
 
     stream: str

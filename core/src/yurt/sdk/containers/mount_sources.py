@@ -24,9 +24,7 @@ import socket
 import struct
 import sys
 from collections.abc import Mapping
-from typing import Protocol
-
-import msgspec
+from typing import NamedTuple, Protocol
 
 from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.errors import DriverError, RecoverableError
@@ -57,7 +55,7 @@ def by_name(source: str, target: str, *, makes: bool = False, is_seen: bool = Tr
     return source
 
 
-class MountSource(msgspec.Struct, frozen=True):
+class MountSource(NamedTuple):
     """A planned mount: the path for the engine, the path below the allocation's directory, the path in the task."""
 
     name: str
@@ -67,14 +65,14 @@ class MountSource(msgspec.Struct, frozen=True):
     is_seen: bool = True
 
 
-class EngineProcess(msgspec.Struct, frozen=True):
+class EngineProcess(NamedTuple):
     """The process that listens on an engine's socket; pid 0 where it cannot be seen from here."""
 
     pid: int
     uid: int
 
 
-class EngineView(msgspec.Struct, frozen=True):
+class EngineView(NamedTuple):
     """Facts about an engine: whether it sees our mounts, and whether its containers' mounts can be inspected.
 
     `has_answered`: a local engine that does not take a connection now may be any. `uid` is that of a local engine.

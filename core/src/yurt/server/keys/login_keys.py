@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -45,7 +45,7 @@ _CURVES: Final[Mapping[str, tuple[str, EllipticCurve]]] = {
 _JWK_CURVES: Final = {"P-256": "secp256r1", "P-384": "secp384r1", "P-521": "secp521r1"}
 
 
-class IssuerKey(msgspec.Struct, frozen=True):
+class IssuerKey(NamedTuple):
     """A public key, and the algorithms that it may verify."""
 
     public: PublicKey
@@ -54,7 +54,7 @@ class IssuerKey(msgspec.Struct, frozen=True):
     """The `kid` in the issuer's key set; keys from PEM texts have none."""
 
 
-class KeySet(msgspec.Struct, frozen=True):
+class KeySet(NamedTuple):
     """The usable keys of an issuer, and the reasons why others are not used."""
 
     keys: tuple[IssuerKey, ...]

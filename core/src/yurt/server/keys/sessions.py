@@ -13,7 +13,7 @@ import base64
 import binascii
 import hashlib
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -22,7 +22,7 @@ from yurt.access import Caller, InvalidToken, ShownToken
 from yurt.acl.lru_cache import LruCache
 from yurt.acl.resolver import SESSION_OVER, SIGNED_OUT
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
-from yurt.sdk.value import UnixNano, replace, seconds
+from yurt.sdk.value import UnixNano, seconds
 from yurt.server.keys.keyring import Keyring
 from yurt.server.keys.login_keys import decoded_base64url
 from yurt.server.keys.root_keys import RootKeys
@@ -45,7 +45,7 @@ FORGET_S: Final = IDLE_S + 3600.0
 _ID_BYTES: Final = 16
 
 
-class Session(msgspec.Struct, frozen=True):
+class Session(NamedTuple):
     """The content of a session."""
 
     id: str
@@ -64,14 +64,14 @@ class Session(msgspec.Struct, frozen=True):
         return UnixNano(self.started_at + seconds(LIFE_S))
 
 
-class SealedSession(msgspec.Struct, frozen=True):
+class SealedSession(NamedTuple):
     """A session and its encrypted text."""
 
     session: Session
     text: str
 
 
-class _Opened(msgspec.Struct, frozen=True):
+class _Opened(NamedTuple):
     """A decrypted session, and the root key that encrypted it: without that key it is invalid."""
 
     session: Session
@@ -96,7 +96,7 @@ class Sessions:
 
     async def renew(self, session: Session) -> SealedSession:
         """Extend the session."""
-        return await self._sealed(replace(session, renewed_at=self._replica.env.now()))
+        return await self._sealed(session._replace(renewed_at=self._replica.env.now()))
 
     async def end(self, session: Session) -> None:
         """End the session with this text; raises Conflict, and Unavailable without a leader."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote_plus, urlencode
 
 import msgspec
@@ -42,7 +42,7 @@ ERROR_CODES: Final = frozenset({
 """Errors of a token endpoint (RFC 6749) that callers may see; other texts are untrusted."""
 
 
-class LoginCallback(msgspec.Struct, frozen=True):
+class LoginCallback(NamedTuple):
     """The parameters with which the provider redirected the browser."""
 
     code: str

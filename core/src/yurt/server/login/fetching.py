@@ -10,11 +10,10 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
-import msgspec
 
 from yurt.acl.validation import is_loopback, url_problem
 from yurt.runtime.env import Env
@@ -30,7 +29,7 @@ PIECE_BYTES: Final = 16 * 1024
 REDIRECTS: Final = range(300, 400)
 
 
-class ProviderAnswer(msgspec.Struct, frozen=True):
+class ProviderAnswer(NamedTuple):
     """An answer with any status except a redirect."""
 
     status: int

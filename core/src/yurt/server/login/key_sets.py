@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -46,7 +46,7 @@ class ProviderDocument(msgspec.Struct, frozen=True):
     authorization_response_iss_parameter_supported: bool = False
 
 
-class Provider(msgspec.Struct, frozen=True):
+class Provider(NamedTuple):
     """A provider's document, and the TLS context for requests to it."""
 
     document: ProviderDocument

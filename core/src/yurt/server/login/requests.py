@@ -13,7 +13,7 @@ import base64
 import binascii
 import hmac
 from collections import OrderedDict
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -35,7 +35,7 @@ UNKNOWN: Final = "no OIDC request found for client nonce"
 _ID_BYTES: Final = 16
 
 
-class Parties(msgspec.Struct, frozen=True):
+class Parties(NamedTuple):
     """The parties to which a request is bound."""
 
     method: str
@@ -43,7 +43,7 @@ class Parties(msgspec.Struct, frozen=True):
     redirect_uri: str
 
 
-class LoginRequest(msgspec.Struct, frozen=True):
+class LoginRequest(NamedTuple):
     """A login that has begun."""
 
     seed: bytes

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.acl.login.binding import BindingOutcome
 from yurt.acl.login.checks import CheckedClaims, checked_id_token, checked_jwt, is_redirect_allowed
@@ -43,7 +41,7 @@ RUNNING_MAX: Final = 64
 JWT, OIDC = "JWT", "OIDC"
 
 
-class CompleteAuth(msgspec.Struct, frozen=True):
+class CompleteAuth(NamedTuple):
     """The parameters of a callback from the provider."""
 
     parties: Parties

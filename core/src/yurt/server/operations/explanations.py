@@ -98,7 +98,7 @@ class Explanations:
         from yurt.scheduler import explain
 
         self._access.require(Scope(namespace=job.namespace))
-        disclosure = replace(self._disclosure(), node_id=node_id)
+        disclosure = self._disclosure()._replace(node_id=node_id)
         if node_id and not disclosure.reads_nodes:
             raise PermissionDenied(DENIED)
         instance = instance_of(with_defaults(self._state, job))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.queue.amounts import NOTHING, Amounts
 from yurt.queue.charge import PRICE_ONE, allocated_amounts, is_gpu, price_of, priced, tenant_of
@@ -41,7 +39,7 @@ QUEUED_TRIGGERS: Final = frozenset(
 work."""
 
 
-class QueueEntry(msgspec.Struct, frozen=True):
+class QueueEntry(NamedTuple):
     """A job in a queue, with the evaluation that waits."""
 
     job: Job
@@ -50,7 +48,7 @@ class QueueEntry(msgspec.Struct, frozen=True):
     demands: tuple[PendingAllocs, ...]
 
 
-class QueuedJobs(msgspec.Struct, frozen=True):
+class QueuedJobs(NamedTuple):
     """The facts that the gate passes about a pool's jobs."""
 
     entries: Mapping[JobKey, QueueEntry]

@@ -19,7 +19,6 @@ from yurt.queue.amounts import NOTHING
 from yurt.queue.job_queue import JobQueue
 from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs
-from yurt.sdk.value import replace
 from yurt.server.queueing.entries import QueuedJobs, QueueEntry, entry_of, queue_of, queued_job
 from yurt.server.queueing.guarantee_ledger import GuaranteedLine, GuaranteeLedger
 from yurt.server.queueing.guaranteed import GuaranteedJobs
@@ -93,7 +92,7 @@ def _shape(entry: QueueEntry) -> object:
 
 def _with_nothing(entry: QueueEntry) -> QueueEntry:
     """A job that wants nothing any more."""
-    return replace(entry, demands=(), waiting=replace(entry.waiting, asked=NOTHING))
+    return entry._replace(demands=(), waiting=entry.waiting._replace(asked=NOTHING))
 
 
 class QueueGate:
@@ -171,7 +170,7 @@ class QueueGate:
             self._drop(key)
         else:
             # With the place of an evaluation that ended, the job would stay in the queue for ever.
-            self._entries[key] = replace(entry, evaluation=next(iter(others.values())))
+            self._entries[key] = entry._replace(evaluation=next(iter(others.values())))
 
     def done(self, eval_id: str) -> None:
         """The broker has completed or dropped an evaluation."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
-
-import msgspec
+from typing import Final, NamedTuple, TypeVar
 
 from yurt.queue.amounts import NOTHING, WEIGHT_ONE, WHOLE, Amounts, dominant_share
 from yurt.queue.backfill import BackfillRules, boosted, with_boosted
@@ -15,7 +13,6 @@ from yurt.queue.job_queue import JobQueue
 from yurt.queue.waiting_job import JobKey, Path, Waiting
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PoolCapacity
 from yurt.scheduler.placing.preemption import PRIORITY_DELTA
-from yurt.sdk.value import replace
 from yurt.server.queueing.entries import QueuedJobs, QueueEntry
 from yurt.server.queueing.guaranteed import GuaranteedJobs
 from yurt.server.queueing.pool_view import PoolView
@@ -28,7 +25,7 @@ WINDOW: Final = 16
 """The number of a pool's jobs that the scheduler has at a time."""
 
 
-class QueueDecision(msgspec.Struct, frozen=True):
+class QueueDecision(NamedTuple):
     """The jobs released to the scheduler now, in order, and those for which capacity is reserved."""
 
     release: tuple[JobKey, ...]
@@ -72,7 +69,7 @@ def ordered(view: PoolView, line: JobQueue, now: int, in_flight: Sequence[QueueE
         line.next_boost(), BackfillRules(), now=now, part_in_use=dominant_share(in_use, view.capacity) / WHOLE
     )
     flying_amounts = _with_in_flight({}, ((job.tenant[0], job.asked) for job in flying))
-    return with_boosted(first, fair_order(line, replace(view.shares, in_flight=flying_amounts)))
+    return with_boosted(first, fair_order(line, view.shares._replace(in_flight=flying_amounts)))
 
 
 def _with_in_flight(

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from yurt.fsm.bookkeeping.queue_usage import usage_of_row
 from yurt.queue.amounts import NOTHING, WEIGHT_ONE, Amounts
@@ -22,7 +20,6 @@ from yurt.queue.job_queue import ChangeLog
 from yurt.queue.run_times import RunTimes
 from yurt.queue.waiting_job import Path
 from yurt.scheduler.capacity.pool_capacity import PoolCapacity
-from yurt.sdk.value import replace
 from yurt.server.queueing.entries import capacity_of, end_by_limit, kinds_of, metadata_key, was_boosted
 from yurt.state import Change, Snapshot
 from yurt.state.quota_tree import weights_of_namespaces
@@ -42,7 +39,7 @@ LIKELY: Final = 80
 REMEMBERED_MAX: Final = 16
 
 
-class _Run(msgspec.Struct, frozen=True):
+class _Run(NamedTuple):
     """An allocation that runs, as it counts."""
 
     alloc: Allocation
@@ -107,7 +104,7 @@ class _Runs:
         """Store the newest row of an allocation whose usage is unchanged; False when it is unknown."""
         run = self.by_id.get(alloc.id)
         if run is not None:
-            self.by_id[alloc.id] = replace(run, alloc=alloc)
+            self.by_id[alloc.id] = run._replace(alloc=alloc)
         return run is not None
 
     def _count(self, run: _Run, sign: int) -> None:

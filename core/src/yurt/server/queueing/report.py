@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.fsm.bookkeeping.queue_usage import usage_of_row
 from yurt.queue import decay
@@ -34,7 +32,7 @@ FORECASTS_MAX: Final = 2_000
 """Jobs at the head of a queue for which a start is forecast."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(NamedTuple):
     """A waiting job as the queue shows it; times in unix nanoseconds, 0 for unknown."""
 
     entry: QueueEntry
@@ -53,7 +51,7 @@ class Place(msgspec.Struct, frozen=True):
     """The start if all run to their limits and no job comes and passes; no expected start is later."""
 
 
-class TenantUse(msgspec.Struct, frozen=True):
+class TenantUse(NamedTuple):
     """A tenant's decayed usage in hours of MHz, MiB and GPUs; its present usage for types other than fair_share."""
 
     tenant: tuple[str, ...]
@@ -63,7 +61,7 @@ class TenantUse(msgspec.Struct, frozen=True):
     waiting: int
 
 
-class _Forecast(msgspec.Struct, frozen=True):
+class _Forecast(NamedTuple):
     likely: Mapping[JobKey, int]
     by: Mapping[JobKey, int]
     by_limits: Mapping[JobKey, int]
@@ -213,7 +211,7 @@ def _forecast(
     return _Forecast(drawn.likely, drawn.by, simulated.starts_by_limits())
 
 
-class _SimulatedRun(msgspec.Struct, frozen=True):
+class _SimulatedRun(NamedTuple):
     """What a job or an allocation takes; its end by its limit, and its ends in the draws."""
 
     amounts: Amounts

@@ -17,9 +17,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Hashable, Sequence
 from operator import itemgetter
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.queue.waiting_job import JobKey
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PlannedAllocs, PoolCapacity
@@ -37,7 +35,7 @@ End = tuple[int, Allocation | PlannedAllocs]
 """The time at which allocations give back their capacity."""
 
 
-class Promise(msgspec.Struct, frozen=True):
+class Promise(NamedTuple):
     """A job for which capacity is reserved, and the time from which it has it; 0: unknown."""
 
     key: JobKey
@@ -46,7 +44,7 @@ class Promise(msgspec.Struct, frozen=True):
     """It follows from limits; otherwise from run times of the past."""
 
 
-class ReleasedJob(msgspec.Struct, frozen=True):
+class ReleasedJob(NamedTuple):
     """A job that is about to run: the state does not show yet what it takes."""
 
     entry: QueueEntry
@@ -105,7 +103,7 @@ class _Timeline:
         return planned
 
 
-class _Plan(msgspec.Struct, frozen=True):
+class _Plan(NamedTuple):
     """Where the next reserved job takes its capacity, and the timeline at its start; nothing changes either."""
 
     cause: Hashable

@@ -9,9 +9,7 @@ namespaces: who reads it filters it by the rights of the caller.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from yurt.runtime.env import Env
 from yurt.sdk.value import NANOSECONDS
@@ -36,7 +34,7 @@ REPORTS_MAX: Final = 16
 ReportKey = tuple[str, str]
 
 
-class QueueReport(msgspec.Struct, frozen=True):
+class QueueReport(NamedTuple):
     """The places of a queue at a time."""
 
     at: int

@@ -6,9 +6,7 @@ import functools
 import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.scheduler.devices.bookings import modes_of
 from yurt.scheduler.devices.offers import is_named
@@ -26,7 +24,7 @@ MODES: Final = frozenset({"mps", "slice"})
 """Ways of sharing that a device offers by its attribute; MIG instances are devices of their own."""
 
 
-class _Kind(msgspec.Struct, frozen=True):
+class _Kind(NamedTuple):
     """A kind of devices that some node has."""
 
     example: NodeDeviceResource

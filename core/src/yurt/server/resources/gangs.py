@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import replace
@@ -48,7 +46,7 @@ class _GangCall:
         """Whether this server has stopped leading."""
 
 
-class _GangView(msgspec.Struct, frozen=True):
+class _GangView(NamedTuple):
     """A gang in one state."""
 
     state_index: int

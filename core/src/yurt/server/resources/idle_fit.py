@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.duties.idle import EndingTogether, ending_now, waiting_for_devices
 from yurt.scheduler.attempts import Attempt, attempt
@@ -34,7 +32,7 @@ SEED: Final = 1
 log = logging.getLogger(__name__)
 
 
-class Turn(msgspec.Struct, frozen=True):
+class Turn(NamedTuple):
     """Where the next look at a pool begins."""
 
     waiting: int = 0
@@ -43,7 +41,7 @@ class Turn(msgspec.Struct, frozen=True):
     """After the allocations with this id."""
 
 
-class DeviceNeeds(msgspec.Struct, frozen=True):
+class DeviceNeeds(NamedTuple):
     """What a look found."""
 
     waiting: Mapping[str, Evaluation]

@@ -18,7 +18,7 @@ from yurt.fsm.eval_triggers import Mint
 from yurt.runtime.env import Env
 from yurt.runtime.metrics import Labels, Metrics
 from yurt.sdk.errors import Conflict, Invalid, NotFound
-from yurt.sdk.value import NANOSECONDS, UnixNano, replace
+from yurt.sdk.value import NANOSECONDS, UnixNano
 from yurt.server.log.log_writer import LogWriter
 from yurt.state import Snapshot
 from yurt.structs.alloc import Allocation
@@ -212,4 +212,4 @@ def _newest(state: Snapshot, group: EndingTogether, now: UnixNano) -> EndingToge
     """Allocations as they are by now; None when one of them is not due any more."""
     allocs = [state.allocs.get(alloc.id) for alloc in group.allocs]
     newest = tuple(alloc for alloc in allocs if alloc is not None and is_due(state, alloc, now))
-    return replace(group, allocs=newest) if len(newest) == len(allocs) else None
+    return group._replace(allocs=newest) if len(newest) == len(allocs) else None

@@ -17,9 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
-
-import msgspec
+from typing import Any, Final, NamedTuple, Protocol
 
 from yurt.fsm.acl.replication import token_refusal
 from yurt.fsm.basis import expectation
@@ -67,7 +65,7 @@ BUILT_IN: Final = frozenset({"default", "all"})
 Seal = Callable[[ACLAuthMethod], Awaitable[ACLAuthMethod]]
 
 
-class ReplicationPage(msgspec.Struct, frozen=True):
+class ReplicationPage(NamedTuple):
     """Rows that were fetched, and the keys that did not fit into the answer."""
 
     rows: tuple[Any, ...]
@@ -86,7 +84,7 @@ class AuthoritativeRegion(Protocol):
         ...
 
 
-class ReplicatedKind(msgspec.Struct, frozen=True):
+class ReplicatedKind(NamedTuple):
     """One table of shared rows, and the commands that make a copy of it."""
 
     table: str
@@ -105,7 +103,7 @@ class ReplicatedKind(msgspec.Struct, frozen=True):
     """Tables whose new rows are copied before: rows of this one name them."""
 
 
-class Difference(msgspec.Struct, frozen=True):
+class Difference(NamedTuple):
     """The changes that make a copy equal, by key."""
 
     fetch: tuple[str, ...]

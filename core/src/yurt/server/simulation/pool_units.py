@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-import msgspec
-
 from yurt.scheduler.capacity.ask import mhz_of_core
 from yurt.state import Snapshot
 from yurt.state.usage import is_using, usage_of
@@ -56,7 +54,7 @@ class NodeAmounts(NamedTuple):
         return min(has // required for required, has in zip(self, free, strict=True) if required)
 
 
-class PoolUnits(msgspec.Struct, frozen=True):
+class PoolUnits(NamedTuple):
     """The ready nodes of a pool: what each has for the jobs of a trace, and what allocations that stay keep of it."""
 
     free: tuple[NodeAmounts, ...]
@@ -79,7 +77,7 @@ class PoolUnits(msgspec.Struct, frozen=True):
         return _split(tuple(sorted(Counter(self.free).items())), required, size)
 
 
-class Split(msgspec.Struct, frozen=True):
+class Split(NamedTuple):
     """`parts`: the number of a job's allocations; `is_rounded` where these ask for a little more than the job."""
 
     parts: int

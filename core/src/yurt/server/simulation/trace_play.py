@@ -12,9 +12,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.queue.accuracy import Summary
 from yurt.queue.played_trace import ServiceTally, TraceJob
@@ -45,7 +43,7 @@ USER_KEY: Final = "user"
 _BATCH: Final = (status.JOB_BATCH, status.JOB_SYSBATCH)
 
 
-class Submission(msgspec.Struct, frozen=True):
+class Submission(NamedTuple):
     """A job of a trace; `job.size` counts it in the unit of the whole trace, amounts are the job's sum.
 
     A size of 0 is a job that asks for nothing of that unit: it takes CPU and memory only.
@@ -62,7 +60,7 @@ class Submission(msgspec.Struct, frozen=True):
     device: str = "gpu"
 
 
-class TracePlan(msgspec.Struct, frozen=True):
+class TracePlan(NamedTuple):
     """What is played, and where."""
 
     submissions: tuple[Submission, ...]
@@ -75,7 +73,7 @@ class TracePlan(msgspec.Struct, frozen=True):
     """Whether the starts of waiting jobs are forecast, to measure the error."""
 
 
-class TraceOutcome(msgspec.Struct, frozen=True):
+class TraceOutcome(NamedTuple):
     """What became of the submissions, by their id; times in unix nanoseconds of the virtual time."""
 
     starts: Mapping[int, int]
@@ -422,7 +420,7 @@ def _without_batch_work(state: Snapshot, namespaces: set[str]) -> Snapshot:
     return edit.commit()
 
 
-class _TraceJobs(msgspec.Struct, frozen=True):
+class _TraceJobs(NamedTuple):
     """Makes the jobs of a trace."""
 
     plan: TracePlan

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.queue.waiting_job import JobKey
 from yurt.scheduler.attempts import lay_over
@@ -32,7 +30,7 @@ from yurt.structs.status import Trigger
 NODES_MAX: Final = 10_000
 
 
-class Scenario(msgspec.Struct, frozen=True):
+class Scenario(NamedTuple):
     """The assumed changes."""
 
     lost: tuple[str, ...] = ()
@@ -44,7 +42,7 @@ class Scenario(msgspec.Struct, frozen=True):
     pools: tuple[NodePool, ...] = ()
 
 
-class JobOutlook(msgspec.Struct, frozen=True):
+class JobOutlook(NamedTuple):
     """A job before and after."""
 
     key: JobKey

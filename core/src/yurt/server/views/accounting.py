@@ -7,9 +7,7 @@ stay for more than a year.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.access import Access
 from yurt.queue.account import AllocAccount, account_of, added, with_account
@@ -42,7 +40,7 @@ class UsageDayRows(NamespacedRow[UsageDayKey, UsageDay]):
         return by_namespace
 
 
-class UsageReport(msgspec.Struct, frozen=True):
+class UsageReport(NamedTuple):
     """Sums by namespace, of what still runs, and by job."""
 
     namespaces: dict[str, UsageDay]

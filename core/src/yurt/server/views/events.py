@@ -13,8 +13,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple, TypeVar
 
-import msgspec
-
 from yurt.access import Access, Capability, Need, Scope, needs
 from yurt.runtime.turns import Turns
 from yurt.server.log.event_buffer import Event, EventBuffer
@@ -41,7 +39,7 @@ NEEDS: Final[Mapping[str, Need]] = {**_WITHOUT_TABLE, **_OF_TABLES}
 """What readers may subscribe to, and what each topic needs."""
 
 
-class EventFilter(msgspec.Struct, frozen=True):
+class EventFilter(NamedTuple):
     """A reader's request: (topic, key) pairs, and a namespace."""
 
     topics: tuple[tuple[str, str], ...]
@@ -56,7 +54,7 @@ class EventFilter(msgspec.Struct, frozen=True):
         return self.namespace == ALL or namespace in ("", self.namespace)
 
 
-class EventRow(msgspec.Struct, frozen=True):
+class EventRow(NamedTuple):
     """The row of an event as one reader sees it."""
 
     topic: Topic[Any]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from yurt.access import ANYWHERE, Access, Capability, Need, Scope, needs
 from yurt.readmodels.job_facts import JobFacts
@@ -25,7 +23,7 @@ NEEDS: Final[Mapping[str, Need]] = {
 """The needs of each kind's rows."""
 
 
-class RowPosition(msgspec.Struct, frozen=True):
+class RowPosition(NamedTuple):
     """The part of a kind that a list is of."""
 
     kind: str
@@ -38,10 +36,10 @@ class RowPosition(msgspec.Struct, frozen=True):
     """Allocations: on the node with this id."""
 
 
-class SeenRow(msgspec.Struct, frozen=True):
+class SeenRow(NamedTuple):
     """Rows as a caller sees them: those that `is_selected` rejects do not exist; None: all exist."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     rows: Iterable[Any]
     is_selected: Callable[[Any], bool] | None
 
@@ -50,10 +48,10 @@ class SeenRow(msgspec.Struct, frozen=True):
         return rows if self.is_selected is None else filter(self.is_selected, rows)
 
 
-class Delta(msgspec.Struct, frozen=True):
+class Delta(NamedTuple):
     """What changed in a place: rows that are or were there."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     pairs: Iterable[tuple[Hashable, Any, Any]]
     """Key, and the row before and after, each None where it is not in the place or not visible."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from yurt.access import Access, Scope
-from yurt.sdk.value import replace
 from yurt.server.queueing.entries import price_parts
 from yurt.server.queueing.report import Place, TenantUse, tenants
 from yurt.server.queueing.shared_reports import QueueReport, QueueReports
@@ -64,7 +63,7 @@ class PoolQueueRows:
         ending = place.waits_for
         if ending is None or self._access.allows(Scope(namespace=ending[0])):
             return place
-        return replace(place, waits_for=None)
+        return place._replace(waits_for=None)
 
     def tenants(self, pool: str, now: int) -> list[TenantUse]:
         """The usage of a queue's tenants."""

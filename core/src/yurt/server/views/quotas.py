@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
-
-import msgspec
-from msgspec.structs import asdict
+from typing import Final, NamedTuple
 
 from yurt.access import Access, Scope, needs
 from yurt.state.quota_totals import (
@@ -36,7 +33,7 @@ _SOURCES: Final = ("quotas", "namespaces", "allocs", "variables", "host_volumes"
 """The tables from which usage follows."""
 
 
-class _Amounts(msgspec.Struct, frozen=True):
+class _Amounts(NamedTuple):
     """What allocations use; of devices those that the quota limits, rounded up to whole ones."""
 
     cpu: int
@@ -116,11 +113,11 @@ class QuotaUsages:
             host_volumes_mb=mib_of(host_volumes_bytes(state, members)),
         )
         pools = tuple(
-            NodePoolLimit(node_pool=pool.node_pool, **asdict(self._amounts(members, pool.devices, pool.node_pool)))
+            NodePoolLimit(node_pool=pool.node_pool, **self._amounts(members, pool.devices, pool.node_pool)._asdict())
             for pool in limits.node_pools
         )
         amounts = self._amounts(members, limits.devices)
-        resources = QuotaResources(**asdict(amounts), storage=storage, node_pools=pools)
+        resources = QuotaResources(**amounts._asdict(), storage=storage, node_pools=pools)
         return QuotaLimit(
             region=limit.region,
             region_limit=resources,
@@ -132,10 +129,10 @@ class QuotaUsages:
     def _guaranteed(self, guarantee: QuotaResources, members: Sequence[str]) -> QuotaResources:
         """The usage of the guaranteed amounts."""
         pools = tuple(
-            NodePoolLimit(node_pool=pool.node_pool, **asdict(self._amounts(members, pool.devices, pool.node_pool)))
+            NodePoolLimit(node_pool=pool.node_pool, **self._amounts(members, pool.devices, pool.node_pool)._asdict())
             for pool in guarantee.node_pools
         )
-        return QuotaResources(**asdict(self._amounts(members, guarantee.devices)), node_pools=pools)
+        return QuotaResources(**self._amounts(members, guarantee.devices)._asdict(), node_pools=pools)
 
     def _amounts(self, members: Sequence[str], devices: Sequence[RequestedDevice], pool: str = "") -> _Amounts:
         used = used_by(self._state, members, pool)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from yurt.server.views.acl import AuthMethodRows, BindingRuleRows, PolicyRows, RoleRows, TokenRows
 from yurt.server.views.cluster import NamespaceRows, NodePoolRows, QuotaRows
 from yurt.server.views.rows import Rows
 
 
-class SharedKind(msgspec.Struct, frozen=True):
+class SharedKind(NamedTuple):
     """One table of shared rows."""
 
     rows: type[Rows[str, Any]]

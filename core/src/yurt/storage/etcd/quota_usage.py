@@ -17,9 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.storage.etcd.membership import EtcdStatus
 from yurt.storage.log import DatabaseSize
@@ -79,7 +77,7 @@ class Appended:
         self._totals = [*self._totals[:-1:2], self._totals[-1]]
 
 
-class SizeReport(msgspec.Struct, frozen=True):
+class SizeReport(NamedTuple):
     """A server's last report, and the time since which a later query is unanswered."""
 
     database: DatabaseSize

@@ -15,9 +15,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Unavailable
@@ -38,7 +36,7 @@ ANSWER_LIMIT_S: Final = 60.0
 ANSWER_PAUSE_S: Final = 0.1
 
 
-class StoppedLog(msgspec.Struct, frozen=True):
+class StoppedLog(NamedTuple):
     """The log of a stopped server, and the damage found in its member's files ("": none)."""
 
     reader: EntryReader

@@ -13,9 +13,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from ctypes import POINTER, c_int32, c_uint, c_uint64, c_ulonglong, c_void_p
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 import pynvml
 
 from yurt_device_nvidia.activity import MICROSECONDS, REASONS
@@ -28,7 +27,7 @@ KIB_OF_MIB = 1024
 PROCESS_SAMPLES_MAX = 100
 
 
-class ProcessSample(msgspec.Struct, frozen=True):
+class ProcessSample(NamedTuple):
     """The load of one process at a time in microseconds."""
 
     at: int

@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable
 from ctypes import POINTER, c_int, c_uint, c_ulong, c_ulonglong, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 import pynvml
 
 from yurt_device_nvidia.fake.layouts import layout
@@ -43,7 +42,7 @@ class FakeFailure(Exception):
         self.code = int(getattr(pynvml, f"NVML_ERROR_{name}"))
 
 
-class FakeCall(msgspec.Struct, frozen=True):
+class FakeCall(NamedTuple):
     """A function of NVML: its name, the C types of its arguments, and its implementation."""
 
     name: str

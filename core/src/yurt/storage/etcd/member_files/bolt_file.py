@@ -11,9 +11,7 @@ from __future__ import annotations
 import mmap
 import struct
 from pathlib import Path
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 MAGIC: Final = 0xED0CDAED
 VERSION: Final = 2
@@ -31,7 +29,7 @@ _leaf, _branch, _bucket = struct.Struct("<IIII"), struct.Struct("<IIQ"), struct.
 _index = struct.Struct(">Q")
 
 
-class Meta(msgspec.Struct, frozen=True):
+class Meta(NamedTuple):
     """The content of a meta page; `page_count` is the number of pages in use, from the beginning of the file."""
 
     page_size: int

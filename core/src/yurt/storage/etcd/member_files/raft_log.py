@@ -10,9 +10,7 @@ from __future__ import annotations
 import mmap
 import struct
 from pathlib import Path
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 ENTRY_TAG, SNAPSHOT_TAG = b"\x08\x02", b"\x08\x05"
 """The first bytes (the type) of records that carry an index."""
@@ -38,7 +36,7 @@ def _castagnoli() -> tuple[int, ...]:
 CASTAGNOLI: Final = _castagnoli()
 
 
-class SegmentEnd(msgspec.Struct, frozen=True):
+class SegmentEnd(NamedTuple):
     """The end of a segment: its last raft indexes (0: none), and the offset behind its last record."""
 
     entry_index: int
