@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
+from unittest.mock import ANY as ANYTHING
 
 import msgspec
 import pytest
 from yurt.access.calls import CallerKind, ProvenCaller, allowed
 from yurt.agent.cluster.members_port import MembersPort
+from yurt.broker import Delivery
 from yurt.client.node_calls import NodeCalls
 from yurt.client.ports import ServerPort
 from yurt.http.agent_routes.alloc_disk import schedule_state
@@ -19,8 +21,12 @@ from yurt.rpc.contract import contract_of
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.sdk.errors import Invalid
+from yurt.sdk.value import UnixNano
+from yurt.server.keys.sessions import Session
+from yurt.server.login.requests import LoginRequest, Parties
 from yurt.server.peers import LeaderPort, PeerPort
 from yurt.server.ports import NodePort
+from yurt.testing import factories
 from yurt.testing.cluster_models.wires import joined_peers
 
 PORTS = (ServerPort, LeaderPort, PeerPort, NodePort, ApiPort, MembersPort)
@@ -55,6 +61,23 @@ def test_no_call_and_no_parameter_that_agents_in_use_send_is_renamed_or_left_out
         )
     lines = [" ".join([name, *parameters]) for name, parameters in sorted(now.items())]
     assert PARAMETERS.read_text().splitlines() == lines, "record the new calls and parameters"
+
+
+@pytest.mark.parametrize(
+    ("record", "array"),
+    [
+        (Delivery(factories.evaluation(), "token"), [ANYTHING, "token"]),
+        (Session("id", "hash", UnixNano(1), UnixNano(2)), ["id", "hash", 1, 2]),
+        (LoginRequest(b"seed", 7, UnixNano(3)), [b"seed", 7, 3]),
+        (Parties("sso", "nonce", "http://localhost"), ["sso", "nonce", "http://localhost"]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_records_that_agents_in_use_send_as_arrays_stay_arrays(record: Any, array: list[Any]) -> None:
+    """Deliveries to other servers' workers; sessions and logins, which any server of the region opens."""
+    sent = msgspec.msgpack.encode(record)
+    assert msgspec.msgpack.decode(sent) == array
+    assert msgspec.msgpack.decode(sent, type=type(record)) == record
 
 
 class OldNodePort(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -29,6 +30,17 @@ def places() -> Iterator[PinnedPaths]:
     made = PinnedPaths(f"test-{uuid.uuid4().hex}")
     yield made
     made.close()
+
+
+async def test_the_sources_in_a_label_are_those_of_the_container_that_its_engine_restarts() -> None:
+    holder = Holder(f"test-{uuid.uuid4().hex}", "", DriverTasks("test"))
+    holds = Holds(holder, "/alloc", group="group", view=EngineView())
+    holds.plan("/alloc/task/secrets", "/secrets", makes=True)
+
+    again = await holder.again(holds.text())
+
+    assert json.loads(holds.text())["sources"] == [[holds.sources[0].name, "task/secrets", "/secrets", True, True]]
+    assert (again.sources, again.group) == (holds.sources, "group")
 
 
 @pytest.mark.skipif(not may_mount(), reason="mounting takes root with CAP_SYS_ADMIN on Linux")

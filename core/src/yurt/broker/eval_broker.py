@@ -34,8 +34,11 @@ Place = Literal["ready", "failed", "delayed", "pending", "outstanding", "cancela
 """The state of an evaluation in the broker; "" when the broker does not have it."""
 
 
-class Delivery(msgspec.Struct, frozen=True):
-    """An evaluation delivered to a worker; `token` proves that the worker still owns it."""
+class Delivery(msgspec.Struct, frozen=True, array_like=True):
+    """An evaluation delivered to a worker; `token` proves that the worker still owns it.
+
+    It travels as an array, also between servers of different versions.
+    """
 
     evaluation: Evaluation
     token: str
