@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import pytest
 from aiohttp import web
 from yurt.http.agent_info import AgentInfo
+from yurt.http.api_port import ApiPart, ApiRequest
 from yurt.http.app import make_app
 from yurt.http.call import CONTEXT
+from yurt.http.edge.followed import EVENTS, FRAMES, PLAIN
+from yurt.http.edge.followed import FOLLOWED as FOLLOWED_HEADER
 from yurt.structs.rpc import FileInfo, StreamFrame
 from yurt.testing.http_api import NODE_ID, Api
 
@@ -77,8 +80,8 @@ class Stopping(NamedTuple):
 
 
 @asynccontextmanager
-async def _served(api: Api, alloc_id: str) -> AsyncIterator[Stopping]:
-    runner = web.AppRunner(make_app(api.server.http, None, AgentInfo()), shutdown_timeout=0.1)
+async def _served(app: web.Application, alloc_id: str) -> AsyncIterator[Stopping]:
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -97,7 +100,8 @@ async def stopping(api_with_node: Api) -> AsyncIterator[Stopping]:
     api_with_node.server.clients.node_ports.attach(NODE_ID, GrowingNode())
     await api_with_node.register()
     (stub,) = await api_with_node.wait_until("/v1/job/web/allocations", len)
-    async with asyncio.timeout(60), _served(api_with_node, str(stub["ID"])) as stopping:
+    app = make_app(api_with_node.server.http, None, AgentInfo())
+    async with asyncio.timeout(60), _served(app, str(stub["ID"])) as stopping:
         yield stopping
 
 
@@ -156,3 +160,41 @@ async def test_a_stream_that_begins_while_the_agent_stops_ends_at_once(stopping:
     reader = await stopping.open("/v1/event/stream")
 
     assert (await reader.read(-1)).endswith(LAST_CHUNK)
+
+
+class PassedOnPieces:
+    """The API of a server that sends pieces of frames, and then nothing more."""
+
+    def __init__(self, *pieces: bytes, form: str) -> None:
+        self._pieces = pieces
+        self._form = form
+
+    async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
+        yield ApiPart(status=200, headers={FOLLOWED_HEADER: self._form})
+        for piece in self._pieces:
+            yield ApiPart(data=piece)
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("form", "pieces", "is_ended"),
+    [
+        (FRAMES, (b'{"Data":"aGVs', b'bG8="}\n'), True),
+        (FRAMES, (b'{"Data":"aGVs',), False),
+        (EVENTS, (b'{"Index":1}\n', b'{"Index'), False),
+        (PLAIN, (b"hello",), True),
+    ],
+)
+async def test_a_stream_that_is_passed_on_breaks_off_within_a_frame(
+    form: str, pieces: tuple[bytes, ...], is_ended: bool
+) -> None:
+    app = make_app(None, None, AgentInfo(), servers=PassedOnPieces(*pieces, form=form))
+    async with asyncio.timeout(60), _served(app, "") as stopping:
+        reader = await stopping.open("/v1/event/stream")
+        for piece in pieces:
+            await reader.readuntil(piece + b"\r\n")
+
+        await stopping.stop()
+
+        body = await reader.read(-1)
+    assert (b"Ended" in body, body.endswith(LAST_CHUNK)) == (is_ended and form == FRAMES, is_ended)

@@ -1,7 +1,8 @@
 """Followed streams: answers that last until their reader leaves, such as events and logs.
 
 When the agent stops, each of them ends with its last chunk, so that its reader sees an end and not a fault. An answer
-with an end of its own, such as a file, breaks off instead: half a file must not look like a whole one.
+with an end of its own, such as a file, breaks off instead: half a file must not look like a whole one. So does a stream
+that is passed on, where its last piece ends within a frame or an event.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class FollowedStreams:
         self._limit_s: float | None = None
         """The time limit of the end; None while the agent runs."""
         self._ended = asyncio.Event()
+        self._within_line: set[web.StreamResponse] = set()
 
     def begin(self, response: web.StreamResponse) -> None:
         """Register a stream of the current task; once the agent stops, it ends at its next wait."""
@@ -43,9 +45,15 @@ class FollowedStreams:
         if self._limit_s is not None:
             task.cancel()
 
+    def note_piece(self, response: web.StreamResponse, piece: bytes) -> None:
+        """Note whether a piece of a stream that is passed on ends within a line: its pieces are cut anywhere."""
+        if response in self._tasks and piece:
+            (self._within_line.discard if piece.endswith(b"\n") else self._within_line.add)(response)
+
     def forget(self, response: web.StreamResponse) -> None:
         """The stream has ended, or is no followed one."""
         self._tasks.pop(response, None)
+        self._within_line.discard(response)
         if not self._tasks:
             self._ended.set()
 
@@ -57,10 +65,15 @@ class FollowedStreams:
         """Send the last piece and the last chunk of a cancelled stream; a reader that does not read is cut off."""
         task = self._tasks[response]
         task.uncancel()
+        form = response.headers[FOLLOWED]
+        if form != PLAIN and response in self._within_line:
+            if request.transport is not None:
+                request.transport.close()
+            return response
         response.force_close()
         try:
             async with self._env.timeout(self._limit_s):
-                await response.write_eof(LAST_PIECES.get(response.headers[FOLLOWED], b""))
+                await response.write_eof(LAST_PIECES.get(form, b""))
         except (TimeoutError, ConnectionError):
             if request.transport is not None:
                 request.transport.abort()

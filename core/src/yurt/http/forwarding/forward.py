@@ -162,11 +162,13 @@ async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT, re
 
         return await forward_socket(request, api, asked, request.app[CONTEXT].env)
     response: web.StreamResponse | None = None
+    followed = request.app[CONTEXT].followed
     async with aclosing(api.ask(asked, _body(request))) as parts:
         async for part in parts:
             if response is None:
                 response = await _begin(request, part)
             else:
+                followed.note_piece(response, part.data)
                 await response.write(part.data)
     if response is None:
         raise Unavailable("the server ended its answer before it began")
