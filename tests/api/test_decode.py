@@ -13,6 +13,7 @@ from msgspec import inspect
 from yurt.api.decode import DURATIONS_MAX, check_bounds, decode_job, decode_json, decode_value, is_plainly_bounded
 from yurt.api.encode import to_wire
 from yurt.sdk.errors import Invalid
+from yurt.sdk.value import Duration, Value
 from yurt.structs.job import Job
 from yurt.structs.policies import IdlePolicy
 
@@ -33,6 +34,23 @@ def test_keys_match_whatever_their_case() -> None:
 def test_an_exactly_spelled_key_wins_over_another_case() -> None:
     assert decode_job({"priority": 10, "Priority": 20, "ID": "a"})[0].priority == 20
     assert decode_job({"Priority": 20, "priority": 10, "ID": "a"})[0].priority == 20
+
+
+class Timed(Value):
+    """A type with a duration."""
+
+    wait: Duration = Duration(0)
+
+
+class Named(Timed):
+    """The same with a text."""
+
+    wait: str = ""
+
+
+def test_a_type_reads_a_field_by_its_own_annotation_and_not_by_that_of_its_base() -> None:
+    assert decode_value({"Wait": "1s"}, Timed, name="A")[0] == Timed(wait=Duration(1_000_000_000))
+    assert decode_value({"Wait": "1s"}, Named, name="A")[0] == Named(wait="1s")
 
 
 @pytest.mark.parametrize("texts", [["1s"] * 3, ["nonsense"]])

@@ -288,7 +288,7 @@ def _durations(cls: type) -> dict[str, str]:
     Annotations are texts. They are read as such, because evaluating them would take longer than all else here.
     """
     annotations = {
-        name: str(text) for base in cls.__mro__ for name, text in getattr(base, "__annotations__", {}).items()
+        name: str(text) for base in reversed(cls.__mro__) for name, text in getattr(base, "__annotations__", {}).items()
     }
     return {
         name: "durations" if text.startswith("tuple[") else "duration"
