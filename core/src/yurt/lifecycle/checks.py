@@ -8,7 +8,7 @@ readiness: it is shown, and a deployment does not wait for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -70,7 +70,7 @@ class CheckRun(Value):
     timestamp: UnixNano = UnixNano(0)
 
 
-class CheckStep(msgspec.Struct, frozen=True):
+class CheckStep(NamedTuple):
     """The check after a result, and whether its task must be restarted."""
 
     run: CheckRun

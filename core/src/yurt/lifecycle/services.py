@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -37,7 +37,7 @@ class ServiceAddress(Value):
     address: str
 
 
-class Planned(msgspec.Struct, frozen=True):
+class Planned(NamedTuple):
     """A service to register, its provider and its checks; `task` is "" for a group service."""
 
     registration: ServiceInstance

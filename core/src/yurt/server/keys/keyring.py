@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -44,7 +44,7 @@ MEMORY: Final = "memory"
 NOT_HERE: Final = "this server does not have the key"
 
 
-class KeyWrapping(msgspec.Struct, frozen=True):
+class KeyWrapping(NamedTuple):
     """The storage of a root key on one server."""
 
     keyring: str
