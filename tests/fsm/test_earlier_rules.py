@@ -115,6 +115,16 @@ def node_with_card(state: DeviceState) -> Node:
     return replace(made, node_resources=replace(made.node_resources, devices=(kind,)))
 
 
+async def test_a_command_that_was_encoded_before_an_older_server_came_back_is_stored_by_its_rules() -> None:
+    rules = RegionRules()
+    queue = ProposalQueue(lambda: rules)
+    (made,) = queue.prepare([c.KeepAlive()])
+    rules = RegionRules(version=RULES_VERSION - 1)
+    queue.add([made])
+    (item,) = queue.next_batch()
+    assert item.command.rules_version == c.decode_command(bytes(item.encoded)).rules_version == RULES_VERSION - 1
+
+
 async def test_each_command_on_its_way_to_the_log_is_subject_to_the_rules_of_now() -> None:
     (made,) = ProposalQueue(RegionRules).prepare([c.KeepAlive()])
     assert made.command.rules_version == made.stored.rules_version == RULES_VERSION > 0

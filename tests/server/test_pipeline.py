@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from yurt import scheduler
 from yurt.broker.plan_queue import PART_LIMIT
-from yurt.sdk.errors import Invalid, Unavailable
+from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.sdk.value import Duration, UnixNano, replace
 from yurt.server.config import RejectionConfig
 from yurt.server.log.log_writer import ENTRY_BYTES, LogWriter, Prepared
@@ -458,6 +458,27 @@ async def test_many_blocked_evaluations_of_one_job_are_stored_in_small_commands_
         assert commands.index(plan) == len(commands) - 1
         assert [each.status for each in plan.evaluations] == ["complete"]
         assert len(bench.server.term.queue.blocked) == count
+
+
+async def test_an_end_that_was_encoded_beyond_its_term_is_refused(run_server: Any) -> None:
+    """The next term delivers the evaluation again: its end must not be stored for the delivery before."""
+
+    class LosingEnv(FakeEnv):
+        async def in_thread(self, function: Any, *args: Any, **options: Any) -> Any:
+            if function.__name__ == "prepare":
+                queue.broker.nack(delivery.evaluation.id, delivery.token, now=self.now())
+            return await super().in_thread(function, *args, **options)
+
+    async with run_server(SlowLog(), env=LosingEnv(), num_schedulers=0) as bench:
+        await bench.server.resources.jobs.register(job_of("web", cpu=1))
+        (delivery,) = await bench.server.term.scheduling.work.take()
+        queue = bench.server.term.queue
+        waiting = tuple(replace(delivery.evaluation, id=f"e{number}", status="blocked") for number in range(100))
+
+        with pytest.raises(Conflict):
+            await bench.server.term.scheduling.work.store(delivery, waiting)
+
+        assert not any(each.id in bench.server.state.evals for each in waiting)
 
 
 async def test_many_evaluations_that_end_without_a_plan_are_encoded_outside_of_the_loop(run_server: Any) -> None:

@@ -128,7 +128,7 @@ class ProposalQueue:
             answer.set_result(())
         proposal = Proposal(len(commands), answer)
         # All or none: one that cannot be prepared must leave none of them waiting.
-        made = [each if isinstance(each, Prepared) else self._prepared(each) for each in commands]
+        made = [self._current(each) for each in commands]
         for each in made:
             self._items.append(BatchItem(*each, proposal))
             self._bytes += each.size
@@ -165,6 +165,12 @@ class ProposalQueue:
             assert proposal is not None
             proposal.fail(error())
         self._bytes = 0
+
+    def _current(self, each: AnyCommand | Prepared) -> Prepared:
+        """The command by the rules of now: while it was encoded, an older server may have come back."""
+        if not isinstance(each, Prepared):
+            return self._prepared(each)
+        return each if each.command.rules_version <= self._rules().version else self._prepared(each.command)
 
     def _prepared(self, command: AnyCommand) -> Prepared:
         command = ruled(command, self._rules())

@@ -154,7 +154,7 @@ class LeaderWork:
         """Store the evaluation's end; raises Conflict when the worker no longer owns the delivery."""
         self._hold(delivery)
         try:
-            stored = await (await self._enqueued(evaluations))
+            stored = await (await self._enqueued(delivery, evaluations))
         finally:
             self._let_go(delivery)
         for each in stored:
@@ -182,17 +182,21 @@ class LeaderWork:
         try:
             self._hold(delivery)
             if plan.is_empty:
-                return await self._enqueued(outcome_evaluations(outcome))
+                return await self._enqueued(delivery, outcome_evaluations(outcome))
             return self._applier.hand_in(replace(plan, eval_token=delivery.token), outcome)
         except YurtError as error:
             return error
 
-    async def _enqueued(self, evaluations: tuple[Evaluation, ...]) -> asyncio.Future[tuple[Committed, ...]]:
+    async def _enqueued(
+        self, delivery: Delivery, evaluations: tuple[Evaluation, ...]
+    ) -> asyncio.Future[tuple[Committed, ...]]:
         """The results of the evaluations' commands; many are encoded in a thread, as that takes longer than a turn."""
         commands = one_by_one(evaluations)
         if len(commands) <= EVALUATIONS_TOGETHER:
             return self._writer.enqueue(commands)
-        return self._writer.enqueue(await self._env.in_thread(self._writer.prepare, commands))
+        prepared = await self._env.in_thread(self._writer.prepare, commands)
+        self._hold(delivery)  # Meanwhile the term may have ended, and the next one delivered the evaluation again.
+        return self._writer.enqueue(prepared)
 
     def _hold(self, delivery: Delivery) -> None:
         eval_id = delivery.evaluation.id
@@ -293,8 +297,8 @@ class FarWork:
 def one_by_one(evaluations: Iterable[Evaluation]) -> tuple[UpsertEvaluations, ...]:
     """A command for each evaluation, in their order: readers of events get a line for each, as in Nomad.
 
-    As one proposal they are in one entry of the log (`ProposalQueue`): an evaluation's end is never stored without the
-    evaluations that it created, nor they without it.
+    As one proposal they are in one entry of the log up to `ENTRY_BYTES` (`ProposalQueue`): an evaluation's end is not
+    stored without the evaluations that it created. Beyond that the end comes last.
     """
     return tuple(UpsertEvaluations(evaluations=(each,)) for each in evaluations)
 
