@@ -26,30 +26,32 @@ from yurt.agent.cluster.own_etcd import OwnEtcd
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.config import make_config
 from yurt.agent.tls import TlsSettings
+from yurt.rpc.certificates import SERVER, Wish, make_authority, make_certificate, role_name
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.testing.fake_cluster import member
 from yurt.testing.unique_ports import quiet_port
 
 LIMIT_S = 60.0
+NO_TLS = TlsSettings()
 
 
-def own_etcd(folder: Path, port: int) -> tuple[OwnEtcd, Membership]:
+def own_etcd(folder: Path, port: int, tls: TlsSettings = NO_TLS) -> tuple[OwnEtcd, Membership]:
     """A server's etcd member as an agent makes it at its start."""
     settings = {"enabled": True, "bootstrap_expect": 3}
     given = {"server": settings, "data_dir": str(folder), "bind_addr": "127.0.0.1", "name": "a"}
     config = make_config({**given, "ports": {"etcd": port}}, {}, is_dev=False)
     own = member("a", etcd_addr=f"127.0.0.1:{port}", has_data=False)
     membership = Membership(own, env=RealEnv())
-    exchange = Exchange(membership, security=ServerSecurity(TlsSettings()), env=RealEnv())
-    etcd = OwnEtcd(config, folder, membership=membership, exchange=exchange, env=RealEnv(), tls=TlsSettings())
+    exchange = Exchange(membership, security=ServerSecurity(NO_TLS), env=RealEnv())
+    etcd = OwnEtcd(config, folder, membership=membership, exchange=exchange, env=RealEnv(), tls=tls)
     return etcd, membership
 
 
 @asynccontextmanager
-async def formed(folder: Path, port: int) -> AsyncIterator[tuple[OwnEtcd, Membership]]:
+async def formed(folder: Path, port: int, tls: TlsSettings = NO_TLS) -> AsyncIterator[tuple[OwnEtcd, Membership]]:
     """The same with etcd running."""
-    own, membership = own_etcd(folder, port)
+    own, membership = own_etcd(folder, port, tls)
     try:
         async with asyncio.timeout(LIMIT_S):
             await own.form()
@@ -88,6 +90,43 @@ async def test_a_founding_that_was_cut_short_is_finished_and_never_repeated(fold
     lost, knows = own_etcd(folder, port)
     assert not lost.has_begun and not knows.own.has_data
     assert load(folder / CLUSTER_FILE, Founding) == Founding(), "it never founds that cluster again"
+
+
+def server_tls(folder: Path) -> TlsSettings:
+    """`tls { rpc = true }` with files of a new authority."""
+    now = RealEnv().now()
+    authority = make_authority(Wish(common_name="authority", days=1), now)
+    wish = Wish(
+        common_name=role_name(SERVER, "global"), days=1, names=("localhost",), addresses=("127.0.0.1",), is_server=True
+    )
+    pair = make_certificate(wish, authority, now)
+    for name, data in (("ca.pem", authority.certificate), ("cert.pem", pair.certificate), ("key.pem", pair.key)):
+        (folder / name).write_bytes(data)
+    ca_file, cert_file, key_file = (str(folder / name) for name in ("ca.pem", "cert.pem", "key.pem"))
+    return TlsSettings(rpc=True, ca_file=ca_file, cert_file=cert_file, key_file=key_file)
+
+
+async def test_a_member_of_an_earlier_version_goes_on_as_etcds_data_say_when_tls_is_turned_on(folder: Path) -> None:
+    """That version recorded nothing; a member that guesses TLS here is cut off from those that know its plain URL."""
+    port, tls = quiet_port(), server_tls(folder)
+    save(folder / CLUSTER_FILE, Founding(founding={"a.global": f"127.0.0.1:{port}"}))
+    async with formed(folder, port):
+        pass
+    save(folder / CLUSTER_FILE, Founding(has_begun=True))
+    async with formed(folder, port, tls) as (own, _):
+        assert not own.has_peer_tls
+        assert load(folder / CLUSTER_FILE, Founding).has_peer_tls is False
+
+
+async def test_a_member_of_an_earlier_version_goes_on_by_tls_where_etcds_data_say_so(folder: Path) -> None:
+    port, tls = quiet_port(), server_tls(folder)
+    save(folder / CLUSTER_FILE, Founding(founding={"a.global": f"127.0.0.1:{port}"}))
+    async with formed(folder, port, tls):
+        pass
+    save(folder / CLUSTER_FILE, Founding(has_begun=True))
+    async with formed(folder, port, tls) as (own, _):
+        assert own.has_peer_tls
+        assert own.settings.peer_url == f"https://127.0.0.1:{port}"
 
 
 async def test_what_a_join_that_was_cut_short_left_is_no_data(folder: Path) -> None:

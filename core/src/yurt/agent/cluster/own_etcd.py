@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 from yurt.agent.addresses import bracketed, host_of, is_in_use, reachable
@@ -31,7 +30,7 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.storage.etcd.member_files.check import check_has_no_database
 from yurt.storage.etcd.member_process import EtcdMember
-from yurt.storage.etcd.membership import recorded_peer_url
+from yurt.storage.etcd.membership import recorded_peer_urls
 from yurt.storage.etcd.settings import (
     ELECTION_MS,
     HEARTBEAT_MS,
@@ -48,7 +47,7 @@ LOOK_INTERVAL_S = 0.5
 """How often a waiting server checks again when it receives nothing new."""
 DATA_LOOK_S = 0.05
 LEARN_LIMIT_S = 10.0
-"""How long etcd may take to read how the other members reach it."""
+"""How long etcd may take to tell how the other members reach it before the operator is told."""
 ADMIT_PAUSE_S = 1.0
 ADVICE_AFTER_S = 10.0
 """How long too few servers must have data before the operator is advised; the condition may be transient."""
@@ -219,30 +218,38 @@ class OwnEtcd:
     async def _learn_peer_tls(self) -> None:
         """Read from etcd's data how other members reach this one, which earlier versions did not record.
 
-        It runs for that without TLS, and goes on to run if that is right.
+        It runs for that without TLS, and goes on to run if that is right. Raises Unavailable when etcd ends before.
         """
         self._learns = True
         try:
             await self._start({self._membership.own.name: self.peer_url}, is_new=False)
-            url = await self._recorded_url()
+            is_tls = await self._is_recorded_by_tls()
         finally:
             self._learns = False
-        is_tls = url.startswith("https:") if url else self._tls.rpc
         if is_tls:
             await self._member.stop()
         self._record.change(has_peer_tls=is_tls)
 
-    async def _recorded_url(self) -> str:
-        """The URL at which other members reach this one according to etcd's data; "" when it is not read in time."""
+    async def _is_recorded_by_tls(self) -> bool:
+        """Whether other members reach this one by TLS according to etcd's data, however long it takes to read them.
+
+        A guess could part this member from the others for good: none reaches one whose record is wrong. Only data
+        without any member, of one that joined and heard nothing, leave nothing else; a founder's name all founders.
+        """
         bound = f"{reachable(self._config.serf_address)}:{self._config.cluster.etcd_port}"
-        end_s = self._env.monotonic() + LEARN_LIMIT_S
-        while self._member.pid and self._env.monotonic() < end_s:
-            with suppress(Unavailable):
-                url = await recorded_peer_url(bound, self._membership.own.name)
-                if url:
-                    return url
+        limit_s = self._env.monotonic() + LEARN_LIMIT_S
+        while self._member.pid:
+            is_late = self._env.monotonic() > limit_s
+            try:
+                urls = await recorded_peer_urls(bound)
+                known = urls.get(self._membership.own.name) or next(iter(urls.values()), ())
+                if known or is_late:
+                    return all(url.startswith("https:") for url in known) if known else self._tls.rpc
+            except Unavailable as error:
+                if is_late:
+                    self._report(f"waiting for etcd to tell how other members reach this one: {error}")
             await self._env.sleep(DATA_LOOK_S)
-        return ""
+        raise Unavailable("etcd ended before it had told how other members reach this one")
 
     async def turn_to_tls(self) -> None:
         """Accept only TLS connections from now on; the caller has published the new address to the other members."""

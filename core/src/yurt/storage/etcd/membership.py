@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -111,30 +113,35 @@ async def no_space_alarms(client: EtcdClient) -> tuple[Message, ...]:
     return tuple(alarm for alarm in await client.alarms() if alarm.alarm == ALARM_NOSPACE)
 
 
-async def recorded_peer_url(address: str, name: str) -> str:
-    """The advertised peer URL of a member that listens on a peer address without TLS.
+async def recorded_peer_urls(address: str) -> Mapping[str, tuple[str, ...]]:
+    """The peer URLs of the members by name, from a member that listens on a peer address without TLS.
 
-    It answers from its own data, with no quorum. "" until it has read that much; raises Unavailable.
+    It answers from its own data, with no quorum; it names none until it has read that much. Raises Unavailable.
     """
     try:
         async with asyncio.timeout(STATUS_LIMIT_S):
-            answer = await _fetch(address, "/members")
-        found = msgspec.json.decode(answer.partition(b"\r\n\r\n")[2], type=list[_TellingPeer])
-    except (OSError, TimeoutError, msgspec.DecodeError) as error:
-        raise Unavailable(f"etcd at {address} does not tell its members: {error}") from None
-    return next((url for each in found if each.name == name for url in each.peerURLs), "")
+            found = await _fetch_members(address)
+    except (OSError, TimeoutError) as error:
+        problem = str(error) or f"no answer within {STATUS_LIMIT_S:g} s"
+        raise Unavailable(f"etcd at {address} does not list its members: {problem}") from None
+    return {each.name: each.peerURLs for each in found}
 
 
-async def _fetch(address: str, path: str) -> bytes:
-    """The answer of a peer port, with its HTTP head; raises OSError."""
+async def _fetch_members(address: str) -> list[_TellingPeer]:
+    """The members as listed by a peer port; raises OSError.
+
+    The answer ends with its JSON array: etcd may keep the connection open for 5 s after that.
+    """
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     try:
-        writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        writer.write(b"GET /members HTTP/1.0\r\n\r\n")
         answer = b""
         while len(answer) < MEMBERS_BYTES_MAX and (chunk := await reader.read(MEMBERS_BYTES_MAX)):
             answer += chunk
-        return answer
+            with contextlib.suppress(msgspec.DecodeError):
+                return msgspec.json.decode(answer.partition(b"\r\n\r\n")[2], type=list[_TellingPeer])
+        raise OSError(f"the answer is not a list of members: {answer[:200]!r}")
     finally:
         writer.close()
 
