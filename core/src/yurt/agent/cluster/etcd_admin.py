@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from yurt.agent.cluster.voters import Voter
+from yurt.agent.cluster.voters import Reach, Voter, peer_urls
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.membership import (
     EtcdPeer,
@@ -36,9 +36,9 @@ class OwnEtcdAdmin:
         """Remove a member."""
         await remove_member(self._client, int(voter_id, 16))
 
-    async def move(self, voter_id: str, address: str, *, is_tls: bool) -> None:
-        """Change the peer URL of a member."""
-        await update_member(self._client, int(voter_id, 16), peer_url(address, is_tls=is_tls))
+    async def move(self, voter_id: str, address: str, reach: Reach) -> None:
+        """Change the peer URLs of a member."""
+        await update_member(self._client, int(voter_id, 16), *peer_urls(address, reach))
 
     async def db_bytes(self) -> int:
         """The size of the data in bytes, which counts against the quota."""
@@ -50,5 +50,7 @@ class OwnEtcdAdmin:
 
 
 def _voter(peer: EtcdPeer) -> Voter:
-    url = urlsplit(next(iter(peer.peer_urls), ""))
-    return Voter(id=f"{peer.id:x}", name=peer.name, address=url.netloc, is_tls=url.scheme == "https")
+    urls = [urlsplit(url) for url in peer.peer_urls]
+    schemes = {url.scheme for url in urls}
+    reach = Reach.BY_TLS if schemes == {"https"} else Reach.BY_BOTH if "https" in schemes else Reach.IN_PLAIN_TEXT
+    return Voter(id=f"{peer.id:x}", name=peer.name, address=urls[0].netloc if urls else "", reach=reach)

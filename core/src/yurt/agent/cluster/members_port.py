@@ -21,6 +21,8 @@ class AdmissionAnswer(Value):
     cluster: Mapping[str, str] = no_entries()
     by_tls: tuple[str, ...] | None = None
     """Those that are reached by TLS; None from a version that takes all of them to speak as it does itself."""
+    by_both: tuple[str, ...] = ()
+    """Those that turn to TLS: they are recorded with a plain URL and with one of TLS."""
 
 
 class MembersPort(Protocol):

@@ -6,8 +6,8 @@ must survive a crash in between is remembered first:
 - before a server founds, with whom; so it begins with the same founders after a crash, and can tell them to others;
 - before it joins, that it does; so what an etcd that never came to life has left is removed before another try;
 - when etcd runs, that it has begun: from then on its data counts, and should it be gone, the server is a new one;
-- whether the other members reach it by TLS. A member that was formed without keeps its plain address when TLS is turned
-  on, until `peer_address` sees that all servers speak TLS; so any order of restarts leaves the members a majority.
+- whether its etcd takes TLS connections only. A member that was formed without goes on in plain text when TLS is turned
+  on, until `peer_address` has the others know both of its URLs; the order of restarts makes no difference.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from yurt.agent.cluster.formation import Founds, Joins, Waits, decide, lost_majo
 from yurt.agent.cluster.founding_record import NO_MEMBER, FoundingRecord
 from yurt.agent.cluster.members_port import AdmissionAnswer
 from yurt.agent.cluster.membership import Membership
+from yurt.agent.cluster.voters import Reach, peer_urls
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings
 from yurt.rpc.certificates import SERVER, role_name
@@ -252,11 +253,18 @@ class OwnEtcd:
         raise Unavailable("etcd ended before it had told how other members reach this one")
 
     async def turn_to_tls(self) -> None:
-        """Accept only TLS connections from now on; the caller has published the new address to the other members."""
+        """Restart etcd so that it accepts TLS connections only; `peer_address` says when that is safe.
+
+        It relies on what etcd has applied, so the record follows an orderly end, which writes that to the disk. A kill
+        before the record leaves a member in plain text, which tries again.
+        """
         log.info("the etcd member turns to TLS: address=%s", self._membership.own.etcd_addr)
-        self._record.change(has_peer_tls=True)
-        made = self._make_member({self._membership.own.name: self.peer_url}, is_new=False)
-        await self._member.renew(made.config)
+        name, address = self._membership.own.name, self._membership.own.etcd_addr
+        made = self._make_member({name: peer_url(address, is_tls=True)}, is_new=False, has_peer_tls=True)
+        if await self._member.renew(made.config):
+            self._record.change(has_peer_tls=True)
+        else:
+            log.warning("the etcd member did not end in order, it goes on in plain text and turns to TLS later")
 
     async def _start(self, cluster: dict[str, str], *, is_new: bool) -> None:
         self._member = self._make_member(cluster, is_new=is_new)
@@ -303,8 +311,9 @@ class OwnEtcd:
             log.info("etcd member not running yet: reason=%s", text)
         self._reported = text
 
-    def _make_member(self, cluster: dict[str, str], *, is_new: bool) -> EtcdMember:
+    def _make_member(self, cluster: dict[str, str], *, is_new: bool, has_peer_tls: bool | None = None) -> EtcdMember:
         own, config = self._membership.own, self._config
+        is_tls = self.has_peer_tls if has_peer_tls is None else has_peer_tls
         bound = f"{bracketed(config.serf_address)}:{config.cluster.etcd_port}"
         security = None
         if self._tls.rpc:
@@ -314,8 +323,8 @@ class OwnEtcd:
         settings = EtcdMemberConfig(
             name=own.name,
             data_dir=str(self.folder),
-            peer_url=peer_url(bound, is_tls=self.has_peer_tls),
-            advertise_peer_url=self.peer_url,
+            peer_url=peer_url(bound, is_tls=is_tls),
+            advertise_peer_url=peer_url(own.etcd_addr, is_tls=is_tls),
             initial_cluster=cluster,
             token=token_of(self._record.now.founding),
             is_new_cluster=is_new,
@@ -334,11 +343,15 @@ def etcd_address(config: AgentConfig) -> str:
 
 
 def _urls(admission: AdmissionAnswer, *, is_tls: bool) -> dict[str, str]:
-    """The URLs of the members by name; `is_tls` applies to records that do not say it for each member."""
+    """The URLs of the members by name; `is_tls` applies to answers that do not say it for each member."""
     by_tls = admission.by_tls
     if by_tls is None:
         by_tls = tuple(admission.cluster) if is_tls else ()
-    return {name: peer_url(address, is_tls=name in by_tls) for name, address in admission.cluster.items()}
+
+    def reach(name: str) -> Reach:
+        return Reach.BY_TLS if name in by_tls else Reach.BY_BOTH if name in admission.by_both else Reach.IN_PLAIN_TEXT
+
+    return {name: ",".join(peer_urls(address, reach(name))) for name, address in admission.cluster.items()}
 
 
 def _check_port(config: AgentConfig) -> None:

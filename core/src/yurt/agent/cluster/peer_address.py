@@ -1,11 +1,21 @@
-"""Updates the peer URL of this server's etcd member when its address or its use of TLS changes.
+"""Updates the peer URLs of this server's etcd member when its address or its use of TLS changes.
 
-A cluster that was formed without TLS has plain peer addresses in etcd's data, and etcd changes them only while it has a
-majority. So members whose servers were given TLS go on in plain text at first. Once every server speaks TLS the members
-turn to it one after the other, by name: each tells the others its new address and then restarts its etcd, which from
-then on takes TLS connections only. In this order the others can reach it after the start, whatever it has missed: its
-data may not hold yet that they have turned to TLS, and then it reaches none of them itself. Between the two steps it
-reaches them, and they need not reach it; the others are a majority without it.
+A cluster that was formed without TLS has plain peer URLs in etcd's data, and etcd changes them only while it has a
+majority. So members whose servers were given TLS go on in plain text at first. Once every server speaks TLS, each
+member takes three steps:
+
+1. It has the others record a plain URL and one of TLS for it; they try both. It still takes plain connections.
+2. Once its own data hold that record of every member, it restarts its etcd, which takes TLS connections only from then
+   on. The members do this one after the other, by name, so that a majority goes on meanwhile.
+3. It has the others drop its plain URL.
+
+Of two members at least one reaches the other at all times, whatever either has missed, and etcd needs no more:
+
+- One that takes plain connections has a plain URL in every version of the record, so all others reach it.
+- Two that take TLS connections only: the later one turned when its data held a URL of TLS of the earlier one, and its
+  etcd wrote these data to the disk before it ended.
+
+So a crash or a power failure at any step, and any order of restarts, leave members that find each other again.
 """
 
 from __future__ import annotations
@@ -14,7 +24,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from yurt.agent.cluster.own_etcd import OwnEtcd
-from yurt.agent.cluster.voters import EtcdAdmin, Voter
+from yurt.agent.cluster.voters import EtcdAdmin, Reach, Voter
 from yurt.runtime.env import Env
 from yurt.sdk.errors import YurtError
 from yurt.structs.member import ALIVE, Member
@@ -24,16 +34,24 @@ log = logging.getLogger(__name__)
 LOOK_INTERVAL_S, SETTLED_INTERVAL_S = 1.0, 30.0
 
 
-def obstacle(own: str, voters: Sequence[Voter], members: Iterable[Member]) -> str:
-    """Why the member of the server `own` cannot turn to TLS yet; "" when it is its turn."""
+def without_tls(voters: Sequence[Voter], members: Iterable[Member]) -> str:
+    """Why no member can begin to turn to TLS: servers that do not speak it, or that are away; "" for none."""
     ready = {each.name for each in members if each.status == ALIVE and each.has_tls}
     missing = sorted(voter.name or voter.address for voter in voters if voter.name not in ready)
-    if missing:
-        return (
-            f"the etcd members go on in plain text until all servers speak TLS; waiting for {', '.join(missing)}: "
-            "restart with `tls { rpc = true }`. One that is gone for good is put out with `yurt server force-leave`"
-        )
-    earlier = sorted(voter.name for voter in voters if not voter.is_tls and voter.name < own)
+    if not missing:
+        return ""
+    return (
+        f"the etcd members go on in plain text until all servers speak TLS; waiting for {', '.join(missing)}: "
+        "restart with `tls { rpc = true }`. One that is gone for good is put out with `yurt server force-leave`"
+    )
+
+
+def before_its_turn(own: str, voters: Sequence[Voter]) -> str:
+    """Why the member of the server `own` cannot refuse plain connections yet; "" when it is its turn."""
+    plain = sorted(voter.name for voter in voters if voter.reach is Reach.IN_PLAIN_TEXT)
+    if plain:
+        return f"waiting for the etcd members of {', '.join(plain)} to be recorded with a URL of TLS"
+    earlier = sorted(voter.name for voter in voters if voter.reach is not Reach.BY_TLS and voter.name < own)
     return f"waiting for the etcd member of {earlier[0]} to turn to TLS first" if earlier else ""
 
 
@@ -51,40 +69,57 @@ class PeerAddress:
         self._reported = ""
 
     async def run(self) -> None:
-        """Keep the recorded address right until cancelled; a removed member rejoins at the new address."""
+        """Keep the recorded URLs right until cancelled; a removed member rejoins at the new address."""
         while True:
             is_settled = await self._look()
             await self._env.sleep(SETTLED_INTERVAL_S if is_settled else LOOK_INTERVAL_S)
 
     async def _look(self) -> bool:
-        """Check once; returns whether the record is right."""
+        """Check once; returns whether nothing is left to do."""
         try:
             voters = await self._admin.voters()
             mine = next((voter for voter in voters if voter.name == self._own.name), None)
-            return mine is not None and await self._follow(mine, voters)
+            if mine is None:
+                return False
+            if self._own.has_tls and not self._etcd.has_peer_tls:
+                await self._turn(mine, voters)
+                return False
+            await self._record(mine, Reach.BY_TLS if self._etcd.has_peer_tls else Reach.IN_PLAIN_TEXT)
+            return True
         except YurtError as error:
             log.debug("etcd member address update delayed: error=%s", error)
             return False
 
-    async def _follow(self, mine: Voter, voters: Sequence[Voter]) -> bool:
-        etcd, address = self._etcd, self._own.etcd_addr
-        if self._own.has_tls and not etcd.has_peer_tls:
-            problem = obstacle(self._own.name, voters, self._members())
-            if problem != self._reported and problem:
-                log.warning("TLS between etcd members cannot start: %s", problem)
-            self._reported = problem
+    async def _turn(self, mine: Voter, voters: Sequence[Voter]) -> None:
+        """Take the next step towards TLS, if there is one."""
+        problem = without_tls(voters, self._members())
+        if problem:
+            self._report(problem)
+            await self._record(mine, Reach.IN_PLAIN_TEXT if mine.reach is Reach.IN_PLAIN_TEXT else Reach.BY_BOTH)
+        elif not await self._record(mine, Reach.BY_BOTH):
+            # What follows relies on the same answer of etcd; so nothing is awaited before etcd ends.
+            problem = before_its_turn(self._own.name, voters)
+            self._report(problem)
             if not problem:
-                await self._update_peer_url(mine, address, is_tls=True)
-                await etcd.turn_to_tls()
-                return True
-        if (mine.address, mine.is_tls) != (address, etcd.has_peer_tls):
-            await self._update_peer_url(mine, address, is_tls=etcd.has_peer_tls)
-        return etcd.has_peer_tls == bool(self._own.has_tls)
+                await self._etcd.turn_to_tls()
 
-    async def _update_peer_url(self, mine: Voter, address: str, *, is_tls: bool) -> None:
-        """Update this member's peer URL in etcd's member list, if it differs."""
-        if (mine.address, mine.is_tls) == (address, is_tls):
-            return
-        await self._admin.move(mine.id, address, is_tls=is_tls)
-        kind = "by TLS" if is_tls else "in plain text"
-        log.info("the etcd member is reached at %s %s now, and no longer at %s", address, kind, mine.address)
+    def _report(self, problem: str) -> None:
+        """Warn of an obstacle, once."""
+        if problem and problem != self._reported:
+            log.warning("TLS between etcd members cannot start: %s", problem)
+        self._reported = problem
+
+    async def _record(self, mine: Voter, reach: Reach) -> bool:
+        """Update this member's URLs in etcd's member list if they differ; returns whether they did."""
+        address = self._own.etcd_addr
+        if (mine.address, mine.reach) == (address, reach):
+            return False
+        await self._admin.move(mine.id, address, reach)
+        log.info(
+            "the etcd member is reached at %s %s now, and no longer at %s %s",
+            address,
+            reach.value,
+            mine.address,
+            mine.reach.value,
+        )
+        return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import Protocol
 
 from yurt.agent.cluster.members_port import AdmissionAnswer
@@ -13,6 +14,7 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound, Unavailable, YurtError
 from yurt.sdk.value import Value
 from yurt.server.ports import Directory
+from yurt.storage.etcd.settings import peer_url
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import FAILED, LEFT, Member
 from yurt.structs.rules import UNPUBLISHED_RULES
@@ -24,6 +26,15 @@ REMOVE_LIMIT_S, REMOVE_PAUSE_S = 10.0, 0.5
 LEAVE_LIMIT_S, LEAVE_PAUSE_S = 10.0, 0.5
 
 
+class Reach(Enum):
+    """How the other members reach a member according to etcd's data."""
+
+    IN_PLAIN_TEXT = "in plain text"
+    BY_BOTH = "in plain text or by TLS"
+    """While it turns to TLS: the others try both."""
+    BY_TLS = "by TLS"
+
+
 class Voter(Value):
     """One etcd member; `name` is that of its server, "" until it has begun."""
 
@@ -31,8 +42,7 @@ class Voter(Value):
     name: str
     address: str
     """`host:port` at which the other members reach it."""
-    is_tls: bool = False
-    """They reach it by TLS."""
+    reach: Reach = Reach.IN_PLAIN_TEXT
 
 
 class EtcdAdmin(Protocol):
@@ -50,8 +60,8 @@ class EtcdAdmin(Protocol):
         """Remove a member permanently."""
         ...
 
-    async def move(self, voter_id: str, address: str, *, is_tls: bool) -> None:
-        """Change the peer URL of a member."""
+    async def move(self, voter_id: str, address: str, reach: Reach) -> None:
+        """Change the peer URLs of a member."""
         ...
 
     async def db_bytes(self) -> int:
@@ -61,6 +71,12 @@ class EtcdAdmin(Protocol):
     async def close(self) -> None:
         """Close the connections."""
         ...
+
+
+def peer_urls(address: str, reach: Reach) -> tuple[str, ...]:
+    """The URLs at which other members reach the one at `host:port`, in etcd's order."""
+    schemes = {Reach.IN_PLAIN_TEXT: (False,), Reach.BY_BOTH: (False, True), Reach.BY_TLS: (True,)}[reach]
+    return tuple(peer_url(address, is_tls=is_tls) for is_tls in schemes)
 
 
 async def put_out(etcd: EtcdAdmin, voter_id: str, env: Env) -> None:
@@ -129,7 +145,7 @@ class Admitter:
         """Add a server without data; an etcd member of its name or address with other data is removed first."""
         async with self._turn:
             voters = await self._etcd.voters()
-            is_tls = all(voter.is_tls for voter in voters)
+            is_tls = all(voter.reach is Reach.BY_TLS for voter in voters)
             if is_tls and member.has_tls is False:
                 raise Conflict(
                     f"the etcd members of this cluster speak TLS, and {member.name} does not: "
@@ -194,7 +210,8 @@ def _admission(voters: Iterable[Voter], members: Iterable[Member]) -> AdmissionA
     named = {voter.name or names.get(voter.address, voter.id): voter for voter in voters}
     return AdmissionAnswer(
         cluster={name: voter.address for name, voter in named.items()},
-        by_tls=tuple(name for name, voter in named.items() if voter.is_tls),
+        by_tls=tuple(name for name, voter in named.items() if voter.reach is Reach.BY_TLS),
+        by_both=tuple(name for name, voter in named.items() if voter.reach is Reach.BY_BOTH),
     )
 
 

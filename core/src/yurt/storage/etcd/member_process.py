@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 START_LIMIT_S: Final = 20.0
 STOP_LIMIT_S: Final = 2.0
 """etcd first tries to transfer its leadership, even to members that are stopping; killing it loses nothing."""
+RENEW_LIMIT_S: Final = 30.0
+"""The limit where etcd must end in order: it writes its last commits to the disk then."""
 VERSION_LIMIT_S: Final = 10.0
 PROBE_PAUSE_S: Final = 0.02
 RESTART_PAUSE_FIRST_S, RESTART_PAUSE_MAX_S = 0.1, 10.0
@@ -220,14 +222,19 @@ class EtcdMember:
         else:
             log.error("etcd ended (%s), it is started again; %s", process.exit_text, process.last_words)
 
-    async def renew(self, config: EtcdMemberConfig) -> None:
-        """Terminate etcd, so that `run` restarts it with other settings."""
-        self.config = config
+    async def renew(self, config: EtcdMemberConfig) -> bool:
+        """End etcd, so that `run` restarts it with other settings; the caller records them before it waits again.
+
+        Returns False, and keeps the settings, unless etcd ended in order: then its files may lack its last commits.
+        """
         process = self._process
         if process is None or process.ended.is_set():
-            return
+            return False
         process.is_renewed = True
-        await _end(process)
+        if not await _end(process, RENEW_LIMIT_S):
+            return False
+        self.config = config
+        return True
 
     async def stop(self) -> None:
         """Terminate etcd, and kill it at the time limit; may be called again."""
@@ -297,6 +304,12 @@ class _Process(asyncio.SubprocessProtocol):
         return self._transport is not None and (self._transport.get_returncode() or 0) > 0
 
     @property
+    def was_terminated(self) -> bool:
+        """Whether it ended in order at SIGTERM: etcd closes its files, and then ends by the same signal."""
+        code = None if self._transport is None else self._transport.get_returncode()
+        return code in (0, -signal.SIGTERM)
+
+    @property
     def last_words(self) -> str:
         """Its last warnings."""
         return "it said: " + " | ".join(self._last) if self._last else "it said nothing"
@@ -354,17 +367,19 @@ class _Process(asyncio.SubprocessProtocol):
         log.log(level, "etcd: %s", text)
 
 
-async def _end(process: _Process) -> None:
-    """Terminate a process, and kill it at the time limit."""
+async def _end(process: _Process, limit_s: float = STOP_LIMIT_S) -> bool:
+    """Terminate a process, and kill it at the time limit; returns whether it ended by itself before that."""
     process.send(signal.SIGTERM)
     try:
-        async with asyncio.timeout(STOP_LIMIT_S):
+        async with asyncio.timeout(limit_s):
             await process.ended.wait()
+            return process.was_terminated
     except TimeoutError:
-        log.warning("etcd does not end within %g s, it is killed", STOP_LIMIT_S)
+        log.warning("etcd does not end within %g s, it is killed", limit_s)
     finally:
         process.kill()
     await process.ended.wait()
+    return False
 
 
 async def _spawn(config: EtcdMemberConfig, command: list[str], *, env: Env) -> _Process:

@@ -70,9 +70,12 @@ async def remove_member(client: EtcdClient, member_id: int) -> None:
     await client.write("Cluster", "MemberRemove", message("MemberRemoveRequest", ID=member_id))
 
 
-async def update_member(client: EtcdClient, member_id: int, peer_url: str) -> None:
-    """Change a member's peer address; raises NotFound, Conflict or Unavailable."""
-    await client.write("Cluster", "MemberUpdate", message("MemberUpdateRequest", ID=member_id, peerURLs=[peer_url]))
+async def update_member(client: EtcdClient, member_id: int, *peer_urls: str) -> None:
+    """Change the peer URLs of a member; raises NotFound, Conflict or Unavailable.
+
+    The others try several in turn, so they reach the member as long as one of them is right.
+    """
+    await client.write("Cluster", "MemberUpdate", message("MemberUpdateRequest", ID=member_id, peerURLs=peer_urls))
 
 
 async def move_leader(client: EtcdClient, member_id: int) -> None:

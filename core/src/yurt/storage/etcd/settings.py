@@ -41,7 +41,8 @@ class EtcdSecurity(Value, rename=None):
 
 
 class EtcdMemberConfig(Value, rename=None):
-    """One member. URLs are `http(s)://host:port`; `initial_cluster` maps every member to its peer URL.
+    """One member. URLs are `http(s)://host:port`; `initial_cluster` maps every member to its peer URL, or to several,
+    separated by commas.
 
     An empty `client_url` means a socket below `data_dir` that other users cannot reach; a loopback port is open to all
     that runs on the machine. With `peer_security` peers that are reached at `https` show certificates to each other,
@@ -99,7 +100,9 @@ def etcd_arguments(config: EtcdMemberConfig) -> list[str]:
         "advertise-client-urls": client_url,
         "listen-peer-urls": config.peer_url,
         "initial-advertise-peer-urls": config.advertise_peer_url or config.peer_url,
-        "initial-cluster": ",".join(f"{name}={url}" for name, url in sorted(config.initial_cluster.items())),
+        "initial-cluster": ",".join(
+            f"{name}={url}" for name, urls in sorted(config.initial_cluster.items()) for url in urls.split(",")
+        ),
         "initial-cluster-token": config.token,
         "initial-cluster-state": "new" if config.is_new_cluster else "existing",
         "heartbeat-interval": config.heartbeat_ms,
