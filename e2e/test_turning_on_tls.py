@@ -131,6 +131,28 @@ def test_all_servers_are_restarted_together_with_tls(tmp_path: Path, keys: Path)
         check_the_way_back(cluster.servers[2])
 
 
+def test_the_power_fails_at_each_step_of_turning_to_tls(tmp_path: Path, keys: Path) -> None:
+    """Each time the cluster forms again and goes on, until its members reach each other by TLS only."""
+    with real_cluster(tmp_path) as cluster:
+        first, second, third = cluster.servers
+        cluster.power_off()
+        for each in cluster.servers:
+            set_tls(each, tls_block(keys))
+        for server, step in (
+            (first, f"is reached at {first.at('etcd')} in plain text or by TLS now"),
+            (first, "the etcd member turns to TLS"),
+            (second, "etcd is started again with other settings"),
+            (third, f"is reached at {third.at('etcd')} by TLS now"),
+        ):
+            for each in cluster.servers:
+                each.spawn()
+            wait_for(f"{server.name}: {step}", partial(is_told, server, step), LIMIT_S)
+            cluster.power_off()
+        cluster.start()
+        check_it_works(cluster, "with-tls")
+        wait_all_by_tls(cluster)
+
+
 def check_the_way_back(server: ServerAgent) -> None:
     """Without the block the server says what is missing, and does not start."""
     server.stop()

@@ -29,6 +29,7 @@ from yurt.storage.etcd.membership import (
     member_status,
     recorded_peer_urls,
     remove_member,
+    update_member,
 )
 from yurt.storage.etcd.settings import EtcdMemberConfig, EtcdSecurity, etcd_arguments, has_member_data
 from yurt.testing.agent import wait_for
@@ -366,6 +367,53 @@ async def test_peers_show_the_certificates_of_servers(folder: Path) -> None:
         client = EtcdClient((members[0].config.client_endpoint,))
         await client.put(b"a", b"1")
         await client.close()
+
+
+@needs_etcd
+async def test_members_recorded_with_two_urls_reach_each_other_and_admit_a_third(folder: Path) -> None:
+    """So it is while a cluster turns to TLS: one takes plain connections, the other those of TLS alone."""
+    plain, other, third = (
+        replace(each, peer_security=certificates(folder, "server")) for each in member_configs(3, folder)
+    )
+    both = {each.name: f"{each.peer_url},{each.peer_url.replace('http:', 'https:')}" for each in (plain, other)}
+    first = {each.name: each.peer_url for each in (plain, other)}
+    async with running(*(replace(each, initial_cluster=first) for each in (plain, other))) as (_, turned):
+        client = EtcdClient((plain.client_endpoint,))
+        await wait_answer(plain)
+        for member in await list_members(client):
+            await update_member(client, member.id, *both[member.name].split(","))
+        assert await turned.renew(encrypted(turned.config, certificates(folder, "server")))
+        await wait_answer(turned.config)
+        await client.put(b"a", b"1")
+        await admitted(client, third.peer_url)
+        joining = replace(third, initial_cluster={**both, third.name: third.peer_url}, is_new_cluster=False)
+        async with running(joining):
+            await wait_answer(joining)
+        await client.close()
+
+
+async def admitted(client: EtcdClient, url: str) -> None:
+    """Add a member; etcd refuses for some seconds after another change."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await add_member(client, url)
+                return
+            except (Conflict, Unavailable):
+                await asyncio.sleep(0.2)
+
+
+@needs_etcd
+async def test_a_member_that_was_killed_keeps_its_settings(config: EtcdMemberConfig) -> None:
+    """It may have lost its last commits, on which the other settings rely."""
+    async with running(config) as (member,):
+        await wait_answer(config)
+        os.kill(member.pid, signal.SIGKILL)
+        assert not await member.renew(replace(config, heartbeat_ms=60))
+        assert member.config == config
+        await wait_answer(config)
+        assert await member.renew(replace(config, heartbeat_ms=60))
+        assert member.config.heartbeat_ms == 60
 
 
 @needs_etcd
