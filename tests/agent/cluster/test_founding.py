@@ -139,7 +139,7 @@ class Admin:
         found = self._cluster()
         found[:] = [voter for voter in found if voter.id != voter_id]
 
-    async def move(self, voter_id: str, address: str, *, is_tls: bool) -> None:
+    async def move(self, voter_id: str, address: str, reach: voters.Reach) -> None:
         """Nobody moves."""
 
     async def db_bytes(self) -> int:

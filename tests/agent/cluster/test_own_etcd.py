@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +26,7 @@ from yurt.agent.cluster.known_servers import KnownServersRecord
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.own_etcd import OwnEtcd
 from yurt.agent.cluster.security import ServerSecurity
+from yurt.agent.cluster.voters import Reach
 from yurt.agent.config import make_config
 from yurt.agent.tls import TlsSettings
 from yurt.rpc.certificates import SERVER, Wish, make_authority, make_certificate, role_name
@@ -77,8 +80,9 @@ async def test_a_founding_that_was_cut_short_is_finished_and_never_repeated(fold
         admin = OwnEtcdAdmin(own.endpoint)
         (voter,) = await admin.voters()
         assert (voter.name, voter.address) == ("a.global", f"127.0.0.1:{port}")
-        await admin.move(voter.id, f"localhost:{port}", is_tls=False)
-        assert [each.address for each in await admin.voters()] == [f"localhost:{port}"]
+        await admin.move(voter.id, f"localhost:{port}", Reach.BY_BOTH)
+        (moved,) = await admin.voters()
+        assert (moved.address, moved.reach) == (f"localhost:{port}", Reach.BY_BOTH)
         assert await admin.db_bytes() > 0
         await admin.close()
     assert load(folder / CLUSTER_FILE, Founding).has_begun
@@ -110,8 +114,8 @@ async def test_a_member_of_an_earlier_version_goes_on_as_etcds_data_say_when_tls
     """That version recorded nothing; a member that guesses TLS here is cut off from those that know its plain URL."""
     port, tls = quiet_port(), server_tls(folder)
     save(folder / CLUSTER_FILE, Founding(founding={"a.global": f"127.0.0.1:{port}"}))
-    async with formed(folder, port):
-        pass
+    async with formed(folder, port) as (own, _):
+        await wait_running(own)
     save(folder / CLUSTER_FILE, Founding(has_begun=True))
     async with formed(folder, port, tls) as (own, _):
         assert not own.has_peer_tls
@@ -121,12 +125,45 @@ async def test_a_member_of_an_earlier_version_goes_on_as_etcds_data_say_when_tls
 async def test_a_member_of_an_earlier_version_goes_on_by_tls_where_etcds_data_say_so(folder: Path) -> None:
     port, tls = quiet_port(), server_tls(folder)
     save(folder / CLUSTER_FILE, Founding(founding={"a.global": f"127.0.0.1:{port}"}))
-    async with formed(folder, port, tls):
-        pass
+    async with formed(folder, port, tls) as (own, _):
+        await wait_running(own)
     save(folder / CLUSTER_FILE, Founding(has_begun=True))
     async with formed(folder, port, tls) as (own, _):
         assert own.has_peer_tls
         assert own.settings.peer_url == f"https://127.0.0.1:{port}"
+
+
+async def test_a_member_turns_to_tls_once_its_etcd_has_ended_in_order(folder: Path) -> None:
+    """A killed one may have lost what the others had agreed on; it goes on in plain text."""
+    port = quiet_port()
+    save(folder / CLUSTER_FILE, Founding(founding={"a.global": f"127.0.0.1:{port}"}))
+    async with formed(folder, port) as (own, _):
+        await wait_running(own)
+    async with formed(folder, port, server_tls(folder)) as (own, _), asyncio.TaskGroup() as group:
+        kept_running = group.create_task(own.run())
+        os.kill(own.pid, signal.SIGKILL)
+        await own.turn_to_tls()
+        assert not load(folder / CLUSTER_FILE, Founding).has_peer_tls
+        await wait_running(own)
+        assert own.settings.peer_url == f"http://127.0.0.1:{port}"
+        await own.turn_to_tls()
+        assert load(folder / CLUSTER_FILE, Founding).has_peer_tls and own.has_peer_tls
+        await wait_running(own)
+        assert own.settings.peer_url == f"https://127.0.0.1:{port}"
+        kept_running.cancel()
+
+
+async def wait_running(own: OwnEtcd) -> None:
+    """Wait until etcd answers."""
+    async with asyncio.timeout(LIMIT_S):
+        admin = OwnEtcdAdmin(own.endpoint)
+        while True:
+            try:
+                await admin.voters()
+                break
+            except Unavailable:
+                await asyncio.sleep(0.05)
+        await admin.close()
 
 
 async def test_what_a_join_that_was_cut_short_left_is_no_data(folder: Path) -> None:

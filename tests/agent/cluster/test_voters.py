@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from yurt.agent.cluster.voters import REMOVE_LIMIT_S, Admitter, Voter, put_out
+from yurt.agent.cluster.voters import REMOVE_LIMIT_S, Admitter, Reach, Voter, peer_urls, put_out
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
 from yurt.sdk.value import replace
 from yurt.structs.cluster import AutopilotConfiguration
@@ -33,7 +33,8 @@ class FakeEtcd:
         if any(voter.name == self.away for voter in self.kept if self.away):
             raise Unavailable("unhealthy cluster")
         self.calls.append(f"add {address}")
-        self.kept.append(Voter(id=f"{self.next_id:x}", name="", address=address, is_tls=is_tls))
+        reach = Reach.BY_TLS if is_tls else Reach.IN_PLAIN_TEXT
+        self.kept.append(Voter(id=f"{self.next_id:x}", name="", address=address, reach=reach))
         self.next_id += 1
 
     async def remove(self, voter_id: str) -> None:
@@ -42,7 +43,7 @@ class FakeEtcd:
         self.calls.append(f"remove {voter_id}")
         self.kept = [voter for voter in self.kept if voter.id != voter_id]
 
-    async def move(self, voter_id: str, address: str, *, is_tls: bool) -> None:
+    async def move(self, voter_id: str, address: str, reach: Reach) -> None:
         self.calls.append(f"move {voter_id} {address}")
 
     async def db_bytes(self) -> int:
@@ -79,17 +80,27 @@ async def test_a_server_that_cannot_apply_the_state_is_not_admitted() -> None:
 
 async def test_a_new_server_is_told_who_is_reached_by_tls() -> None:
     etcd = FakeEtcd(A, B)
-    etcd.kept[0] = replace(etcd.kept[0], is_tls=True)
+    etcd.kept[0] = replace(etcd.kept[0], reach=Reach.BY_TLS)
     secure = replace(C, has_tls=True)
     assert (await admitter(etcd, A, B, secure).admit(secure)).by_tls == ("a.global",), "it begins as the others go on"
-    etcd.kept = [replace(each, is_tls=True) for each in etcd.kept]
+    etcd.kept = [replace(each, reach=Reach.BY_TLS) for each in etcd.kept]
     admission = await admitter(etcd, A, B, secure).admit(secure)
     assert admission.by_tls == ("a.global", "b.global", "c.global")
 
 
+async def test_a_new_server_is_told_who_is_turning_to_tls() -> None:
+    """etcd lets nobody in that does not know all recorded URLs."""
+    etcd = FakeEtcd(A, B)
+    etcd.kept[1] = replace(etcd.kept[1], reach=Reach.BY_BOTH)
+    secure = replace(C, has_tls=True)
+    admission = await admitter(etcd, A, B, secure).admit(secure)
+    assert (admission.by_tls, admission.by_both) == ((), ("b.global",))
+    assert peer_urls("b:1", Reach.BY_BOTH) == ("http://b:1", "https://b:1")
+
+
 async def test_a_server_without_tls_does_not_join_members_with_it() -> None:
     etcd = FakeEtcd(A, B)
-    etcd.kept = [replace(each, is_tls=True) for each in etcd.kept]
+    etcd.kept = [replace(each, reach=Reach.BY_TLS) for each in etcd.kept]
     plain = replace(C, has_tls=False)
     with pytest.raises(Conflict, match=r"the etcd members of this cluster speak TLS, and c.global does not"):
         await admitter(etcd, A, B, plain).admit(plain)

@@ -234,8 +234,8 @@ class OwnEtcd:
     async def _is_recorded_by_tls(self) -> bool:
         """Whether other members reach this one by TLS according to etcd's data, however long it takes to read them.
 
-        A guess could part this member from the others for good: none reaches one whose record is wrong. Only data
-        without any member, of one that joined and heard nothing, leave nothing else; a founder's name all founders.
+        A guess could part this member from the others for good: none reaches one whose record is wrong. Only data that
+        name no member, of one that has heard nothing of its cluster, leave nothing else.
         """
         bound = f"{reachable(self._config.serf_address)}:{self._config.cluster.etcd_port}"
         limit_s = self._env.monotonic() + LEARN_LIMIT_S
