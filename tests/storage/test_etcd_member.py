@@ -386,10 +386,21 @@ async def test_members_recorded_with_two_urls_reach_each_other_and_admit_a_third
         await wait_answer(turned.config)
         await client.put(b"a", b"1")
         await admitted(client, third.peer_url)
+        await wait_members(turned.config, 3)
+        await wait_members(plain, 3)
         joining = replace(third, initial_cluster={**both, third.name: third.peer_url}, is_new_cluster=False)
         async with running(joining):
             await wait_answer(joining)
         await client.close()
+
+
+async def wait_members(config: EtcdMemberConfig, count: int) -> None:
+    """Wait until a member knows of so many; a joining one asks any of them, and ends where that one is behind."""
+    client = EtcdClient((config.client_endpoint,))
+    async with asyncio.timeout(60):
+        while len(await list_members(client)) != count:
+            await asyncio.sleep(0.05)
+    await client.close()
 
 
 async def admitted(client: EtcdClient, url: str) -> None:
