@@ -398,7 +398,9 @@ async def wait_members(config: EtcdMemberConfig, count: int) -> None:
     """Wait until a member knows of so many; a joining one asks any of them, and ends where that one is behind."""
     client = EtcdClient((config.client_endpoint,))
     async with asyncio.timeout(60):
-        while len(await list_members(client)) != count:
+        while True:
+            if len(await list_members(client)) == count:
+                break
             await asyncio.sleep(0.05)
     await client.close()
 
