@@ -67,8 +67,9 @@ nobody leads.
 **Lists** (marked *pages*): `?per_page=` and `?next_token=` (from `X-Nomad-NextToken`), `?filter=` with an expression,
 `?reverse=true`. An expression has {TERMS_MAX} comparisons and {PATTERNS_MAX} regular expressions (RE2) at most.
 
-**Followed streams** (events, logs of one task, the agent's log) end with their last chunk when the agent stops, and break off when
-their node or server fails. A last frame `{{"Ended": ...}}` says that reading may go on through another agent.
+**Followed streams** (events, logs of one task, the agent's log) end with their last chunk when the agent stops, and
+break off when their node or server fails. A last frame `{{"Ended": ...}}` says that reading may go on
+through another agent.
 
 **Bodies** may have {VALUES_MAX:,} commas and {BLOCKS_MAX:,} objects at most, and {app.BODY_MAX >> 20} MiB.
 """
