@@ -73,7 +73,13 @@ def fetched(url: str) -> str | None:
 
 
 def inside(agent: Agent, alloc: dict[str, Any], task_name: str, *command: str) -> str:
-    """What a command says in a task."""
+    """What a command says in a task, which may start later than the first task of its allocation."""
+
+    def has_started() -> bool:
+        states = agent.get(f"/v1/allocation/{alloc['ID']}")["TaskStates"]
+        return states[task_name]["State"] != "pending"
+
+    wait_for(f"the start of {task_name}", has_started)
     done = agent.cli("alloc", "exec", "-task", task_name, alloc["ID"], *command)
     return done.stdout + done.stderr
 

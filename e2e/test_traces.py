@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from yurt.testing.agent import running_agent, wait_for
+from yurt.testing.agent import Agent, running_agent, wait_for
 from yurt.testing.services.otlp_collector import otlp_collector
 
 JOB = """
@@ -49,7 +49,8 @@ def test_a_job_is_traced_from_its_submission_to_its_tasks(tmp_path: Path) -> Non
             return [span for span in collector.spans() if span.trace_id == trace_id]
 
         wait_for("the spans of both tasks", lambda: sum(span.name == "task start" for span in trace()) == 2)
-        metrics = agent.call("GET", "/v1/metrics")
+        # The collector has spans before the agent has its answer, and counts them.
+        wait_for("four spans counted", lambda: sent(agent) >= 4)
         shown = agent.call("GET", "/v1/agent/self")["config"]["Telemetry"]
     (evaluation,) = (span for span in trace() if span.name == "evaluation job-register")
     allocations = [span for span in trace() if span.name == "allocation start"]
@@ -61,8 +62,13 @@ def test_a_job_is_traced_from_its_submission_to_its_tasks(tmp_path: Path) -> Non
     assert by_task["good"].status.code == 0
     assert [event.name for event in by_task["good"].events][-1] == "Started"
     assert by_task["bad"].status.code == 2 and "/no/such/program" in by_task["bad"].status.message
-    assert sum(each["Count"] for each in metrics["Counters"] if each["Name"] == "nomad.agent.traces.sent") >= 4
     assert shown["Otlp"]["Endpoint"] == collector.endpoint
+
+
+def sent(agent: Agent) -> int:
+    """The number of spans that the agent has sent, as its metrics say."""
+    counters = agent.get("/v1/metrics")["Counters"]
+    return sum(each["Count"] for each in counters if each["Name"] == "nomad.agent.traces.sent")
 
 
 def attributes(span: Any) -> list[tuple[str, str]]:
