@@ -96,6 +96,30 @@ async def test_a_founding_that_was_cut_short_is_finished_and_never_repeated(fold
     assert load(folder / CLUSTER_FILE, Founding) == Founding(), "it never founds that cluster again"
 
 
+async def test_a_founder_that_is_killed_as_soon_as_it_has_begun_goes_on(folder: Path) -> None:
+    """The first entries of etcd's log name the members; a member without them waits for a leader for good."""
+    port = quiet_port()
+    save(folder / CLUSTER_FILE, Founding(founding={"a.global": f"127.0.0.1:{port}"}))
+    async with formed(folder, port) as (own, _):
+        os.kill(own.pid, signal.SIGKILL)
+    async with formed(folder, port) as (own, _):
+        await wait_running(own)
+
+
+async def test_a_founder_whose_log_has_no_entry_begins_again(folder: Path) -> None:
+    port = quiet_port()
+    save(folder / CLUSTER_FILE, Founding(founding={"a.global": f"127.0.0.1:{port}"}))
+    async with formed(folder, port) as (own, _):
+        await wait_running(own)
+    (log,) = (own.folder / "data" / "member" / "wal").glob("*.wal")
+    log.write_bytes(bytes(4096))
+    shutil.rmtree(own.folder / "data" / "member" / "snap")
+    save(folder / CLUSTER_FILE, Founding(founding={"a.global": f"127.0.0.1:{port}"}))
+    async with formed(folder, port) as (own, membership):
+        await wait_running(own)
+        assert membership.own.has_data and load(folder / CLUSTER_FILE, Founding).has_begun
+
+
 def server_tls(folder: Path) -> TlsSettings:
     """`tls { rpc = true }` with files of a new authority."""
     now = RealEnv().now()

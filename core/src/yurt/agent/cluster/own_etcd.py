@@ -29,7 +29,7 @@ from yurt.agent.tls import TlsSettings
 from yurt.rpc.certificates import SERVER, role_name
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
-from yurt.storage.etcd.member_files.check import check_has_no_database
+from yurt.storage.etcd.member_files.check import check_has_no_database, holds_entries
 from yurt.storage.etcd.member_process import EtcdMember
 from yurt.storage.etcd.membership import recorded_peer_urls
 from yurt.storage.etcd.settings import (
@@ -116,7 +116,10 @@ class OwnEtcd:
     @property
     def has_begun(self) -> bool:
         """This server is part of a cluster, or of one that is being founded."""
-        return has_member_data(str(self.folder)) and not self._record.now.is_joining
+        record = self._record.now
+        if record.founding and not record.has_begun:
+            return holds_entries(self.folder)
+        return has_member_data(str(self.folder)) and not record.is_joining
 
     async def check(self) -> None:
         """Raises Invalid when etcd cannot be run here."""
@@ -175,6 +178,7 @@ class OwnEtcd:
         self._membership.change_own(has_data=True)
         self._membership.publish()
         urls = {name: peer_url(address, is_tls=self.has_peer_tls) for name, address in founders.items()}
+        await self._env.in_thread(shutil.rmtree, self.folder, ignore_errors=True)  # of a start that was cut short
         await self._start(urls, is_new=True)
 
     async def _join(self, through: tuple[Member, ...]) -> bool:
@@ -273,12 +277,18 @@ class OwnEtcd:
         except Unavailable:
             _check_port(self._config)
             raise
-        while not has_member_data(str(self.folder)):  # etcd listens before it has written anything
+        while not await self._has_written(is_new=is_new):
             await self._env.sleep(DATA_LOOK_S)
             if not self._member.pid:
                 raise Unavailable("etcd ended before it had written anything")
         self._record.change(has_begun=True, is_joining=False, etcd_port=self._config.cluster.etcd_port)
         self._membership.change_own(has_data=True)
+
+    async def _has_written(self, *, is_new: bool) -> bool:
+        """Whether etcd can go on from its files after a kill; it listens before that."""
+        if is_new:
+            return await self._env.in_thread(holds_entries, self.folder)
+        return has_member_data(str(self.folder))
 
     async def run(self) -> None:
         """Keep etcd running until cancelled; a member that was removed rejoins as a new one."""

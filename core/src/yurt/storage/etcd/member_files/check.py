@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -55,6 +56,19 @@ def check_has_no_database(data_dir: Path) -> None:
             data_dir,
             f"the raft log of this server's etcd member is gone, and the rest of its data is there ({database})",
         )
+
+
+def holds_entries(data_dir: Path) -> bool:
+    """Whether the raft log of the member below `data_dir` has an entry, which is on the disk then. Blocks.
+
+    The first ones of a founder name the members; without them etcd belongs to no cluster, and elects no leader.
+    """
+    for path in _segments(data_dir / "data" / "member" / "wal", data_dir):
+        if read_segment(path).last_index:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+            return True
+    return False
 
 
 def damaged(data_dir: Path, what: str) -> DamagedMember:
