@@ -22,7 +22,7 @@ from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.sdk.value import replace
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.log import EtcdLog
-from yurt.storage.etcd.member_process import EtcdMember, check_version
+from yurt.storage.etcd.member_process import EtcdMember, check_version, renew_limit_s
 from yurt.storage.etcd.membership import (
     add_member,
     list_members,
@@ -345,6 +345,8 @@ def encrypted(config: EtcdMemberConfig, security: EtcdSecurity) -> EtcdMemberCon
 async def test_the_list_of_members_is_read_from_a_connection_that_etcd_keeps_open() -> None:
     """etcd 3.4 often closes it only 5 s after its answer, which is longer than the limit of the question."""
 
+    is_closed = asyncio.Event()
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         for part in (b"HTTP/1.0 200 OK\r\n\r\n[{", b'"name": "a", "peerURLs": ["http://a:1", "https://a:1"]}]\n'):
@@ -352,11 +354,15 @@ async def test_the_list_of_members_is_read_from_a_connection_that_etcd_keeps_ope
             await writer.drain()
         await reader.read()
         writer.close()
+        await writer.wait_closed()
+        is_closed.set()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         host, port = server.sockets[0].getsockname()
         assert await recorded_peer_urls(f"{host}:{port}") == {"a": ("http://a:1", "https://a:1")}
+        async with asyncio.timeout(60):
+            await is_closed.wait()
 
 
 @needs_etcd
@@ -414,6 +420,11 @@ async def admitted(client: EtcdClient, url: str) -> None:
                 return
             except (Conflict, Unavailable):
                 await asyncio.sleep(0.2)
+
+
+def test_a_slow_member_has_the_time_that_etcd_takes_to_end_in_order(config: EtcdMemberConfig) -> None:
+    """It waits 5 s and two elections for its clients, then as long for a leader: 30 s with `raft_multiplier = 10`."""
+    assert renew_limit_s(replace(config, election_ms=10 * config.election_ms)) > 2 * (5 + 2 * 5)
 
 
 @needs_etcd

@@ -30,8 +30,10 @@ log = logging.getLogger(__name__)
 START_LIMIT_S: Final = 20.0
 STOP_LIMIT_S: Final = 2.0
 """etcd first tries to transfer its leadership, even to members that are stopping; killing it loses nothing."""
-RENEW_LIMIT_S: Final = 30.0
-"""The limit where etcd must end in order: it writes its last commits to the disk then."""
+RENEW_LIMIT_S: Final = 20.0
+"""The limit where etcd must end in order, besides the time of elections: it writes its last commits to the disk then."""
+ELECTIONS_AT_END: Final = 4
+"""etcd waits at most 5 s and two elections for its clients, and as long again for another leader."""
 VERSION_LIMIT_S: Final = 10.0
 PROBE_PAUSE_S: Final = 0.02
 RESTART_PAUSE_FIRST_S, RESTART_PAUSE_MAX_S = 0.1, 10.0
@@ -79,6 +81,11 @@ def check_version(version: Version) -> None:
             f"etcd {_dotted(version)} is not safe to run with: it may lose or mix up data; "
             f"install {_dotted(FLOOR_34)} or newer of 3.4, or {_dotted(FLOOR_35)} or newer"
         )
+
+
+def renew_limit_s(config: EtcdMemberConfig) -> float:
+    """How long etcd may take to end in order."""
+    return RENEW_LIMIT_S + ELECTIONS_AT_END * config.election_ms / 1000
 
 
 def make_folders(config: EtcdMemberConfig) -> None:
@@ -231,7 +238,7 @@ class EtcdMember:
         if process is None or process.ended.is_set():
             return False
         process.is_renewed = True
-        if not await _end(process, RENEW_LIMIT_S):
+        if not await _end(process, renew_limit_s(self.config)):
             return False
         self.config = config
         return True
