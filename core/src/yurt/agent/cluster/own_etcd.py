@@ -118,7 +118,7 @@ class OwnEtcd:
         """This server is part of a cluster, or of one that is being founded."""
         record = self._record.now
         if record.founding and not record.has_begun:
-            return holds_entries(self.folder)
+            return not record.is_joining and holds_entries(self.folder)
         return has_member_data(str(self.folder)) and not record.is_joining
 
     async def check(self) -> None:
@@ -174,11 +174,15 @@ class OwnEtcd:
         own = self._membership.own.name
         log.info("a cluster is founded by %s", ", ".join(sorted(founders)))
         awaited, port = tuple(sorted(set(founders) - {own})), self._config.cluster.etcd_port
-        self._record.change(founding=founders, awaited=awaited, has_peer_tls=self.has_peer_tls, etcd_port=port)
+        if has_member_data(str(self.folder)):
+            # What a start that was cut short has left goes before the record, from which on the log of etcd counts.
+            await self._env.in_thread(shutil.rmtree, self.folder, ignore_errors=True)
+        self._record.change(
+            founding=founders, awaited=awaited, is_joining=False, has_peer_tls=self.has_peer_tls, etcd_port=port
+        )
         self._membership.change_own(has_data=True)
         self._membership.publish()
         urls = {name: peer_url(address, is_tls=self.has_peer_tls) for name, address in founders.items()}
-        await self._env.in_thread(shutil.rmtree, self.folder, ignore_errors=True)  # of a start that was cut short
         await self._start(urls, is_new=True)
 
     async def _join(self, through: tuple[Member, ...]) -> bool:

@@ -31,7 +31,7 @@ START_LIMIT_S: Final = 20.0
 STOP_LIMIT_S: Final = 2.0
 """etcd first tries to transfer its leadership, even to members that are stopping; killing it loses nothing."""
 RENEW_LIMIT_S: Final = 20.0
-"""The limit where etcd must end in order, besides the time of elections: it writes its last commits to the disk then."""
+"""The limit, besides the time of elections, where etcd must end in order: it writes its last commits then."""
 ELECTIONS_AT_END: Final = 4
 """etcd waits at most 5 s and two elections for its clients, and as long again for another leader."""
 VERSION_LIMIT_S: Final = 10.0
