@@ -281,18 +281,12 @@ class OwnEtcd:
         except Unavailable:
             _check_port(self._config)
             raise
-        while not await self._has_written(is_new=is_new):
+        while not await _has_written(self.folder, self._env, is_new=is_new):
             await self._env.sleep(DATA_LOOK_S)
             if not self._member.pid:
                 raise Unavailable("etcd ended before it had written anything")
         self._record.change(has_begun=True, is_joining=False, etcd_port=self._config.cluster.etcd_port)
         self._membership.change_own(has_data=True)
-
-    async def _has_written(self, *, is_new: bool) -> bool:
-        """Whether etcd can go on from its files after a kill; it listens before that."""
-        if is_new:
-            return await self._env.in_thread(holds_entries, self.folder)
-        return has_member_data(str(self.folder))
 
     async def run(self) -> None:
         """Keep etcd running until cancelled; a member that was removed rejoins as a new one."""
@@ -354,6 +348,11 @@ class OwnEtcd:
 def etcd_address(config: AgentConfig) -> str:
     """The address at which other servers reach this server's etcd member."""
     return f"{bracketed(host_of(config.advertise_serf))}:{config.cluster.etcd_port}"
+
+
+async def _has_written(folder: Path, env: Env, *, is_new: bool) -> bool:
+    """Whether etcd can go on from its files after a kill; it listens before that."""
+    return await env.in_thread(holds_entries, folder) if is_new else has_member_data(str(folder))
 
 
 def _urls(admission: AdmissionAnswer, *, is_tls: bool) -> dict[str, str]:
