@@ -110,10 +110,11 @@ class Etcd:
 
 
 def write_something(data_dir: str) -> None:
-    """What shows that etcd has run there."""
+    """What shows that etcd has run there: a raft log with the entry of index 1."""
     wal = Path(data_dir, "data", "member", "wal")
     wal.mkdir(parents=True)
-    (wal / "0.wal").touch()
+    record = b"\x08\x02\x1a\x02\x18\x01"
+    (wal / f"{0:016x}-{0:016x}.wal").write_bytes(len(record).to_bytes(8, "little") + record)
 
 
 class Admin:
