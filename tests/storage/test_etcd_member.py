@@ -401,7 +401,7 @@ async def test_members_recorded_with_two_urls_reach_each_other_and_admit_a_third
 
 
 async def wait_members(config: EtcdMemberConfig, count: int) -> None:
-    """Wait until a member knows of so many; a joining one asks any of them, and ends where that one is behind."""
+    """Wait until a member lists `count` members. A new one asks any of them, and fails if that list lacks it."""
     client = EtcdClient((config.client_endpoint,))
     async with asyncio.timeout(60):
         while True:

@@ -36,9 +36,9 @@ def test_members_turn_by_name_once_all_are_recorded_with_both_urls() -> None:
 
 def test_a_server_that_is_away_or_does_not_speak_tls_is_waited_for_by_name() -> None:
     for other in (replace(ALL[1], status=FAILED), replace(ALL[1], has_tls=False), replace(ALL[1], has_tls=None)):
-        told = without_tls(voters(PLAIN, PLAIN, PLAIN), (ALL[0], other, ALL[2]))
-        assert "waiting for b.global: restart with `tls { rpc = true }`" in told
-        assert "`yurt server force-leave`" in told
+        reason = without_tls(voters(PLAIN, PLAIN, PLAIN), (ALL[0], other, ALL[2]))
+        assert "waiting for b.global: restart with `tls { rpc = true }`" in reason
+        assert "`yurt server force-leave`" in reason
 
 
 def test_a_member_that_has_not_begun_is_waited_for_by_its_address() -> None:

@@ -48,7 +48,7 @@ LOOK_INTERVAL_S = 0.5
 """How often a waiting server checks again when it receives nothing new."""
 DATA_LOOK_S = 0.05
 LEARN_LIMIT_S = 10.0
-"""How long etcd may take to tell how the other members reach it before the operator is told."""
+"""The time to wait for etcd's list of members before the log names this wait."""
 ADMIT_PAUSE_S = 1.0
 ADVICE_AFTER_S = 10.0
 """How long too few servers must have data before the operator is advised; the condition may be transient."""
@@ -258,7 +258,7 @@ class OwnEtcd:
                 if is_late:
                     self._report(f"waiting for etcd to tell how other members reach this one: {error}")
             await self._env.sleep(DATA_LOOK_S)
-        raise Unavailable("etcd ended before it had told how other members reach this one")
+        raise Unavailable("etcd ended before its list of members could be read")
 
     async def turn_to_tls(self) -> None:
         """Restart etcd so that it accepts TLS connections only; `peer_address` says when that is safe.

@@ -106,7 +106,7 @@ class PeerAddress:
     def _report(self, problem: str) -> None:
         """Warn of an obstacle, once."""
         if problem and problem != self._reported:
-            log.warning("TLS between etcd members cannot start: %s", problem)
+            log.warning("TLS between etcd members is delayed: %s", problem)
         self._reported = problem
 
     async def _record(self, mine: Voter, reach: Reach) -> bool:

@@ -51,7 +51,7 @@ class FollowedStreams:
             (self._within_line.discard if piece.endswith(b"\n") else self._within_line.add)(response)
 
     def forget(self, response: web.StreamResponse) -> None:
-        """The stream has ended, or is no followed one."""
+        """Remove a stream that has ended; no effect for other responses."""
         self._tasks.pop(response, None)
         self._within_line.discard(response)
         if not self._tasks:
