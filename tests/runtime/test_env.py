@@ -7,6 +7,7 @@ import os
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from yurt.runtime.env import DRAWN_IDS, RealEnv
 from yurt.testing.fakes import FakeEnv
 
@@ -37,6 +38,27 @@ def test_a_forked_process_draws_ids_of_its_own() -> None:
     os.close(reader)
     os.close(writer)
     assert theirs not in {RealEnv().uuid() for _ in range(DRAWN_IDS)}
+
+
+def test_random_numbers_are_spread_over_the_unit_interval() -> None:
+    drawn = [RealEnv().random() for _ in range(4000)]
+    assert all(0 <= each < 1 for each in drawn)
+    assert len(set(drawn)) == len(drawn)
+    assert 0.4 < sum(drawn) / len(drawn) < 0.6
+
+
+def test_random_numbers_are_drawn_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    urandom = os.urandom
+
+    def counted(size: int) -> bytes:
+        calls.append(size)
+        return urandom(size)
+
+    monkeypatch.setattr(os, "urandom", counted)
+    for _ in range(DRAWN_IDS):
+        RealEnv().random()
+    assert len(calls) <= 1
 
 
 async def test_a_time_out_on_a_virtual_clock_ends_its_block_when_the_clock_is_moved() -> None:

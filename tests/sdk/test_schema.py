@@ -65,6 +65,15 @@ def test_a_struct_becomes_attributes_and_blocks() -> None:
     ]  # fmt: skip
 
 
+def test_a_type_is_inspected_once() -> None:
+    class Config(msgspec.Struct):
+        command: str = ""
+
+    first = schema_of(Config)
+    decode_config(Config, {"command": "true"})
+    assert schema_of(Config) is first
+
+
 def test_equal_schemas_have_equal_digests_and_others_do_not() -> None:
     assert schema_of(Options).digest == SCHEMA.digest
     assert schema_of(Mount).digest != SCHEMA.digest

@@ -294,6 +294,19 @@ def test_preemption_ends_only_much_less_important_allocations_and_as_few_as_need
     assert plan.placements[0].preempted_allocations == (plan.preemptions[0].id,)
 
 
+def test_the_score_of_a_preempting_placement_is_that_of_its_node_without_the_victims() -> None:
+    low = replace(_job(1, Resources(cpu=3900, memory_mb=100)), id="low", name="low", priority=10)
+    urgent = replace(_job(1, Resources(cpu=1000, memory_mb=100)), id="urgent", name="urgent", priority=90)
+    config = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
+    state = _state(_nodes(1), low, urgent, config=config)
+    state = apply(state, c.ApplyPlan(plan=_attempt(state, low).plan), index=state.index + 1).state
+    (preempting,) = _attempt(state, urgent).plan.placements
+    (alone,) = _placed(_nodes(1), urgent).plan.placements
+    assert preempting.preempted_allocations and preempting.metrics is not None and alone.metrics is not None
+    (shown,), (expected,) = preempting.metrics.score_meta_data, alone.metrics.score_meta_data
+    assert shown.scores["binpack"] == expected.scores["binpack"]
+
+
 @pytest.mark.parametrize("numbers", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
 def test_of_victims_that_are_not_needed_the_one_farthest_from_the_need_is_spared(numbers: tuple[int, ...]) -> None:
     urgent = replace(_job(1, Resources(cpu=3400, memory_mb=10)), priority=90)

@@ -65,8 +65,11 @@ class Env(Protocol):
 VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 """The first digit of a random UUID's fourth part, which holds the variant (RFC 4122), by the random digit drawn."""
 ID_DIGITS = 32
+RANDOM_DIGITS = 13
+"""52 bits: a float holds each such fraction exactly, so that the greatest is below 1."""
 DRAWN_IDS = 128
-"""The number of ids drawn at once: the system call for random bytes takes longer than all other work for an id."""
+"""The number of ids drawn at once: the system call for random bytes takes longer than all other work for an id, and
+gives the interpreter's lock to another thread."""
 
 _drawn: list[str] = []
 os.register_at_fork(after_in_child=_drawn.clear)
@@ -94,7 +97,7 @@ class RealEnv:
 
     def random(self) -> float:
         """A random number, uniform in [0, 1)."""
-        return int.from_bytes(os.urandom(7), "big") / (1 << 56)
+        return int(_digits()[:RANDOM_DIGITS], 16) / (1 << 4 * RANDOM_DIGITS)
 
     def uuid(self) -> str:
         """A new random UUID."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -25,6 +26,8 @@ TRUE_WORDS = ("true", "1")
 FALSE_WORDS = ("false", "0")
 SCALARS = ("string", "number", "bool")
 DIGEST_BYTES = 16
+SCHEMAS_MAX = 64
+"""The number of types whose schemas are cached: drivers and device plugins have one each."""
 SUGGESTION_CUTOFF = 0.6
 HINTS_MAX = 10
 """Unknown options of a config block, its nested blocks included, that have a hint."""
@@ -101,8 +104,10 @@ class Checked(Value):
     problems: tuple[ConfigProblem, ...] = ()
 
 
+@lru_cache(SCHEMAS_MAX)
 def schema_of(config_type: type[msgspec.Struct]) -> Schema:
-    """The schema of a msgspec struct."""
+    """The schema of a msgspec struct; cached, because each start of a task decodes a block and inspecting a type takes
+    as long as a tenth of the start."""
     info = inspect.type_info(config_type)
     assert isinstance(info, inspect.StructType), config_type
     return struct_schema(info)

@@ -251,7 +251,7 @@ class Ranker:
         has_capacity = self._open.mask & fits.has_capacity
         self._window.entries, self._generation = [], self.view.generation
         self.exhausted.forget(fits.counts)
-        self.tables.clear()
+        self.tables.start(fits.binpacks)
         arrays.refresh(fits, has_capacity, has_own=bool(self._own_rows))
         assert len(arrays.scores) == len(has_capacity) == len(self.own), (
             len(arrays.scores),

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from yurt.scheduler.capacity.view import ClusterView
 from yurt.scheduler.placing.fitness import FitnessTable
+from yurt.scheduler.placing.score_arrays import NO_AMOUNTS
 from yurt.scheduler.placing.spread import ALLOCATION_SPREAD, SpreadScore
 from yurt.scheduler.placing.terms.group_terms import GroupTerms
 from yurt.scheduler.placing.terms.reschedule_penalty import PENALTY, RESCHEDULE_PENALTY
@@ -32,6 +33,10 @@ class ScoreTables:
         self._spread = spread
         self._fitness = fitness
         self._own = own
+        self._binpacks: IntArray = NO_AMOUNTS
+        """The fitness of all rows as they were ranked together; empty when that has changed."""
+        self._changed: set[int] = set()
+        """The rows that have changed since."""
         self._metas: dict[int, NodeScoreMeta] = {}
         """Valid entries without spreads."""
         self._boosted_metas: dict[int, tuple[int, NodeScoreMeta]] = {}
@@ -62,7 +67,7 @@ class ScoreTables:
 
     def meta(self, row: int, penalised: frozenset[int] = frozenset()) -> NodeScoreMeta:
         """A row's parts and its score."""
-        shown, total, count = self._parts.get(row) or self.parts(row, self._fitness.of_row(row)[0])
+        shown, total, count = self._parts.get(row) or self.parts(row, self._binpack(row))
         if row in penalised:
             shown = {**shown, RESCHEDULE_PENALTY.name: PENALTY / UNIT}
             total, count = total + PENALTY, count + 1
@@ -96,14 +101,28 @@ class ScoreTables:
             scores.append(self._spread.boost(row))
         return tuple(scores)
 
+    def _binpack(self, row: int) -> int:
+        """The fitness of a row. Most rows that are shown are runners-up, which have not changed since the ranking."""
+        if row in self._changed or not len(self._binpacks):
+            return self._fitness.of_row(row)[0]
+        return self._binpacks.item(row)
+
+    def start(self, binpacks: IntArray) -> None:
+        """Begin again after all rows were ranked together, with this fitness."""
+        self.clear()
+        self._binpacks = binpacks
+        self._changed.clear()
+
     def forget(self, row: int) -> None:
-        """Drop the cached parts of a row."""
+        """Drop the cached parts of a row that has changed."""
+        self._changed.add(row)
         self._metas.pop(row, None)
         self._parts.pop(row, None)
         self._boosted_metas.pop(row, None)
 
     def clear(self) -> None:
         """Drop all cached parts."""
+        self._binpacks = NO_AMOUNTS
         self._metas.clear()
         self._parts.clear()
         self._boosted_metas.clear()
