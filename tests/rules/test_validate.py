@@ -332,6 +332,8 @@ def gang(changes: dict[str, Any], *, of_gang: dict[str, Any] | None = None, **of
 def test_a_rendezvous_needs_a_port_of_the_hosts_network() -> None:
     assert problems(gang({})) == ()
     assert problems(gang({"Framework": "none", "Interface": "ib0"}, of_gang={"Min": 1, "Elastic": True})) == ()
+    canaries = {"MaxParallel": 1, "Canary": 2}
+    assert problems(group(Type="service", Count=3, Gang={"Min": 2}, Update=canaries)) == ()
 
 
 @pytest.mark.parametrize(
@@ -352,6 +354,10 @@ def test_a_rendezvous_needs_a_port_of_the_hosts_network() -> None:
         (gang({}, Tasks=SECOND_TASK), "has one main task, this one has 2 (main, other)"),
         (group(Count=2, Gang={"Elastic": True}), "gang elastic needs a rendezvous block"),
         (group(Count=2, Gang={"Min": 3}), "gang min is 3 and the group's count 2"),
+        (
+            group(Type="service", Count=3, Gang={"Min": 2}, Update={"MaxParallel": 1, "Canary": 1}),
+            "update canary is 1, fewer than the 2 that must run together: set canary = 2, or 0 for none",
+        ),
         (group(Type="system", Gang={}), "gang can only be used with service and batch jobs"),
     ],
 )

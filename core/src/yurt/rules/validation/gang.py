@@ -30,8 +30,14 @@ def gang_problems(job: Job, group: TaskGroup, gang: Gang) -> Iterator[str]:
     if gang.rendezvous is not None:
         yield from _rendezvous_problems(group, gang.rendezvous)
         yield from _update_problems(group)
-    elif gang.elastic:
-        yield "gang elastic needs a rendezvous block: without one no member learns of the others"
+    else:
+        if gang.elastic:
+            yield "gang elastic needs a rendezvous block: without one no member learns of the others"
+        if group.update is not None and 0 < group.update.canary < group.least:
+            yield (
+                f"update canary is {group.update.canary}, fewer than the {group.least} that must run together: "
+                f"set canary = {group.least}, or 0 for none"
+            )
 
 
 def _rendezvous_problems(group: TaskGroup, rendezvous: Rendezvous) -> Iterator[str]:

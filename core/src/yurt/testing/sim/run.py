@@ -97,7 +97,15 @@ class Cluster:
         )
         run_checks = RunChecks(self._noted(checks.started), self._noted(checks.ended), loop.failures.append)
         self.servers = [
-            ServerAgent(self.world, f"srv{at}", host, directory, has_own_etcd=own_etcd, checks=server_checks)
+            ServerAgent(
+                self.world,
+                f"srv{at}",
+                host,
+                directory,
+                has_own_etcd=own_etcd,
+                schedulers=plan.schedulers,
+                checks=server_checks,
+            )  # fmt: skip
             for at, host in enumerate(hosts, 1)
         ]
         addresses = tuple(f"{host}:4647" for host in hosts)

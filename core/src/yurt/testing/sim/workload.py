@@ -174,7 +174,7 @@ class Users:
                 "MaxParallel": chance.choice((1, 2)), "MinHealthyTime": 2_000_000_000,
                 "HealthyDeadline": 60_000_000_000, "ProgressDeadline": 120_000_000_000,
                 "AutoRevert": chance.random() < 0.5,
-                "Canary": 1 if "canary" in self._plan.features and chance.random() < 0.4 else 0,
+                "Canary": self._canaries(group) if "canary" in self._plan.features and chance.random() < 0.4 else 0,
             }  # fmt: skip
             if chance.random() < 0.3:
                 group["Disconnect"] = {"LostAfter": 60_000_000_000, "Replace": chance.random() < 0.5}
@@ -182,6 +182,11 @@ class Users:
             "ID": job_id, "Name": job_id, "Type": kind, "Datacenters": ["*"], "TaskGroups": [group],
             "Priority": chance.choice((50, 50, 80)),
         }  # fmt: skip
+
+    @staticmethod
+    def _canaries(group: dict[str, Any]) -> int:
+        """One, or as many as the group's gang needs."""
+        return max(1, group["Gang"]["Min"] or group["Count"]) if "Gang" in group else 1
 
     async def _register(self, user: str) -> None:
         job_id = self._job_id()

@@ -37,7 +37,14 @@ BUGS: Final[dict[str, Bug]] = {
         ),
         ("C1",),
         SMALL
-        | {"servers": 5, "features": ("service", "batch", "update"), "users": 6, "user_pause_s": 0.1, "faults": ()},
+        | {
+            "schedulers": 4,
+            "servers": 5,
+            "features": ("service", "batch", "update"),
+            "users": 6,
+            "user_pause_s": 0.1,
+            "faults": (),
+        },
     ),
     "stopped-job-runs-on": Bug(
         (Patch("yurt.scheduler.reconcile.job", "if job is None or job.stop:", "if job is None:"),),
@@ -132,6 +139,7 @@ BUGS: Final[dict[str, Bug]] = {
         (),
         SMALL
         | {
+            "schedulers": 4,
             "servers": 5,
             "features": ("service", "batch", "update"),
             "users": 6,
@@ -181,6 +189,7 @@ BUGS: Final[dict[str, Bug]] = {
         ("C6",),
         SMALL
         | {
+            "schedulers": 4,
             "features": ("service", "batch", "update", "quota"),
             "clients": 4,
             "users": 6,
