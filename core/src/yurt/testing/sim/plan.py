@@ -50,6 +50,8 @@ class Plan(Value, rename=None):
     """Whether nodes have devices, for which jobs ask; they break, and their plugin fails, when anything does."""
     rest_actions: int = 4
     """Requests at the end, each on a cluster at rest: under load, another event soon does what one leaves undone."""
+    rest_together: int = 1
+    """The number of such requests that are sent at one time: what two of them undo, a third one soon hides."""
     schedulers: int = 1
     """The scheduler workers of each server: only plans of several workers are made at one time."""
     has_own_etcd: bool = True
@@ -77,7 +79,8 @@ def draw(seed: int, **fixed: object) -> Plan:
     later = random.Random(f"plan {seed} 2")  # what came later is drawn apart: the rest of a seed's plan stays as it was
     if later.random() < 0.25:
         plan = replace(plan, has_devices=True, faults=(*plan.faults, *OF_DEVICES))
-    plan = replace(plan, schedulers=random.Random(f"plan {seed} 3").choice((1, 1, 2, 4)))
+    newest = random.Random(f"plan {seed} 3")
+    plan = replace(plan, schedulers=newest.choice((1, 1, 2, 4)), rest_together=newest.choice((1, 1, 2, 3)))
     return replace(plan, **fixed)
 
 

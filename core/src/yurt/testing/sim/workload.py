@@ -74,11 +74,14 @@ class Users:
             await getattr(self, f"_{action.replace('-', '_')}")(name)
 
     async def act_at_rest(self) -> None:
-        """Send one random request of those after which the cluster settles again."""
+        """Send random requests, at one time, of those after which the cluster settles again."""
         names = ["register", *(each for each in self._actions if each in AT_REST)]
         found = wanted_jobs(self._servers)
         self._running = [each for each in found if each.partition("-")[0] in self._kinds]
-        await getattr(self, f"_{self._chance.choice(names).replace('-', '_')}")("operator")
+        chosen = [self._chance.choice(names).replace("-", "_") for _ in range(self._plan.rest_together)]
+        async with asyncio.TaskGroup() as group:
+            for name in chosen:
+                group.create_task(getattr(self, f"_{name}")("operator"))
 
     async def ask(self, user: str, method: str, path: str, body: Any = None) -> Answer | None:
         """Send one request to a random server; None when the outcome is unknown."""
