@@ -221,6 +221,9 @@ def _assert_true(trial: DryRun, group: TaskGroup, number: int, text: str) -> Non
         is_asked = group.update is not None and group.update.canary > 0
         assert state.desired_canaries or state.placed_canaries or is_asked
     allocs = [alloc for alloc in machine.context.allocs if alloc.task_group == group.name]
+    if "must run together" in text:
+        assert group.gang is not None and f"{group.least} must" in text
+        assert any(alloc.client_status in ("failed", "lost", "complete") for alloc in allocs)
     if "out of reach" in text:
         ready = {node.id for node in machine.context.snapshot.nodes.values() if node.status == "ready"}
         away = (alloc.node_id not in ready or alloc.client_status == "unknown" for alloc in allocs)

@@ -12,14 +12,15 @@ from yurt.fsm import apply
 from yurt.scheduler import explain
 from yurt.scheduler.attempts import Attempt
 from yurt.scheduler.plan_check import check_plan
-from yurt.sdk.value import replace
+from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Snapshot
 from yurt.structs import commands as c
+from yurt.structs.alloc import TaskState
 from yurt.structs.constraint import Constraint
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
-from yurt.structs.policies import Gang
+from yurt.structs.policies import Gang, ReschedulePolicy
 from yurt.structs.resources import Resources
 from yurt.testing import factories
 from yurt.testing.nightly import cases
@@ -123,6 +124,30 @@ def test_members_that_are_lost_are_replaced_together_or_not_at_all() -> None:
     assert made.outcome.evaluation.failed_tg_allocs["gang"].gang == "3 of the 4 that must run together find room"
     state = _with(state, c.ApplyPlan(plan=made.plan), c.RegisterNode(node=_node(11)))
     assert _placed(_attempt(state, job)) == {"gang": 2}
+
+
+@pytest.mark.parametrize("kind", ["service", "batch"])
+def test_a_member_is_not_placed_alone_while_those_that_failed_wait_for_their_replacement(kind: str) -> None:
+    policy = ReschedulePolicy(delay=seconds(30), delay_function="constant", unlimited=True)
+    gang = replace(_group("gang", 3, ROOM, least=2), reschedule_policy=policy)
+    job = _job(gang, type=kind)
+    state = _state(2, job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    both = state.allocs_of_job("default", job.id)
+    failed = TaskState(state="dead", failed=True, finished_at=factories.NOW)
+    reports = tuple(
+        c.AllocUpdate(id=each.id, node_id=each.node_id, client_status="failed", task_states={"web": failed})
+        for each in both
+    )
+    state = _with(state, c.UpdateAllocsFromClient(updates=reports, now=factories.NOW))
+    made = _attempt(state, job)
+    (followup,) = [each for each in made.outcome.created if each.wait_until]
+    assert len(both) == 2 and not made.plan.placements and not made.outcome.evaluation.failed_tg_allocs
+    state = _with(state, c.ApplyPlan(plan=made.plan), c.UpsertEvaluations(evaluations=(followup,)))
+    state = _with(state, c.RegisterNode(node=_node(10)), c.RegisterNode(node=_node(11)))
+    assert not _attempt(state, job).plan.placements
+    due = UnixNano(followup.wait_until)
+    assert _placed(scheduler.attempt(state, followup, now=due, seed=1)) == {"gang": 3}
 
 
 def test_the_applier_drops_a_gang_of_which_one_node_refuses_its_part() -> None:

@@ -17,6 +17,7 @@ from yurt.scheduler.reconcile.update_kind import is_destructive, is_older
 from yurt.structs.alloc import Allocation
 from yurt.structs.predicates import is_terminal
 from yurt.structs.status import (
+    CLIENT_COMPLETE,
     CLIENT_LOST,
     DESIRED_EVICT,
     JOB_BATCH,
@@ -112,6 +113,9 @@ class GroupReconciler:
         replaced_ids = {alloc.id for alloc in chosen} | canaries.surplus(retained)
         self.used_names = {alloc.name for alloc in retained if alloc.id not in replaced_ids}
         place = [] if is_waiting else self._placements(retained, classes, present.now, absent, names)
+        is_partial = bool(place) and self._is_partial_gang(len(place), chosen, retained, classes)
+        if is_partial:
+            place = []
         self._place(place, present.now, is_canarying=is_canarying)
         self._update(chosen, names)
         self._migrate(classes.migrate, names)
@@ -119,6 +123,7 @@ class GroupReconciler:
         rollout.begin(allocs, results.of_job, updated=updated, placed=len(place), canarying=is_canarying)
         results.end()
         is_moving = bool(classes.migrate or present.now or present.later or rollout.holds_failed(retained))
+        is_moving = is_moving or is_partial
         return not (destructive or in_place or place or is_moving or classes.reconnecting or is_canarying)
 
     # -- which allocations take part -------------------------------------------------------------------------------
@@ -251,6 +256,26 @@ class GroupReconciler:
             )
         places.extend(PlacementRequest(group, name) for name in names.next(max(0, missing - len(vacant))))
         return places
+
+    def _is_partial_gang(
+        self, placing: int, chosen: list[Allocation], retained: list[Allocation], classes: Classified
+    ) -> bool:
+        """Whether a gang would run below its minimum because members that failed are replaced later, or never.
+
+        They are placed together then: the evaluation that replaces the others places these too.
+        """
+        if self.group.gang is None:
+            return False
+        ended = {
+            alloc.id
+            for alloc in retained
+            if is_terminal(alloc) and not (self.is_batch and alloc.client_status == CLIENT_COMPLETE)
+        }
+        if not ended:
+            return False
+        renewed = sum(1 for alloc in chosen if alloc.id in ended)
+        running = len(retained) - len(ended) + len(classes.migrate) + len(classes.disconnecting)
+        return running + renewed + placing < self.group.least
 
     def _replacement(self, alloc: Allocation, names: NameIndex) -> PlacementRequest:
         """The placement for a failed allocation, which stops with it, or for a preempted one, which has stopped."""

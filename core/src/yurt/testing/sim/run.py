@@ -105,7 +105,7 @@ class Cluster:
                 has_own_etcd=own_etcd,
                 schedulers=plan.schedulers,
                 checks=server_checks,
-            )  # fmt: skip
+            )
             for at, host in enumerate(hosts, 1)
         ]
         addresses = tuple(f"{host}:4647" for host in hosts)
