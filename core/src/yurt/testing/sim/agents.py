@@ -79,6 +79,8 @@ class World:
     seed: int
     has_acl: bool = False
     foreign: Foreign = NOTHING_FOREIGN
+    schedulers: int = 1
+    """The scheduler workers of each server."""
 
 
 class Directory:
@@ -153,7 +155,7 @@ class ServerAgent:
 
     def __init__(
         self, world: World, name: str, host: str, directory: Directory, *, has_own_etcd: bool = True,
-        schedulers: int = 1, checks: ServerChecks = NO_SERVER_CHECKS,
+        checks: ServerChecks = NO_SERVER_CHECKS,
     ) -> None:  # fmt: skip
         self.name = name
         self.host = host
@@ -164,7 +166,6 @@ class ServerAgent:
         self._world = world
         self._directory = directory
         self._has_own_etcd = has_own_etcd
-        self._schedulers = schedulers
         self._checks = checks
         self._log: EtcdLog | None = None
         world.etcd.names[host] = f"{name}.{REGION}"
@@ -210,7 +211,7 @@ class ServerAgent:
             rpc_addr=agent.advertise_rpc,
             data_dir=str(folder),
             snapshot_threshold=200,
-            num_schedulers=self._schedulers,
+            num_schedulers=world.schedulers,
             event_buffer_size=EVENTS_KEPT,
             acl=AclConfig(enabled=world.has_acl),
         )

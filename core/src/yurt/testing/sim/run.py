@@ -86,7 +86,8 @@ class Cluster:
         if plan.has_devices and foreign.devices is None:
             foreign = foreign._replace(devices=BOARDS)
         self.loop = loop
-        self.world = World(loop, network, SimEtcd(network, hosts, plan.seed), folder, plan.seed, plan.has_acl, foreign)
+        etcd = SimEtcd(network, hosts, plan.seed)
+        self.world = World(loop, network, etcd, folder, plan.seed, plan.has_acl, foreign, plan.schedulers)
         self.transcript = Transcript(loop)
         self.checks = Checks(self.transcript)
         directory = Directory(tuple(member(f"srv{at}", host) for at, host in enumerate(hosts, 1)))
@@ -97,15 +98,7 @@ class Cluster:
         )
         run_checks = RunChecks(self._noted(checks.started), self._noted(checks.ended), loop.failures.append)
         self.servers = [
-            ServerAgent(
-                self.world,
-                f"srv{at}",
-                host,
-                directory,
-                has_own_etcd=own_etcd,
-                schedulers=plan.schedulers,
-                checks=server_checks,
-            )
+            ServerAgent(self.world, f"srv{at}", host, directory, has_own_etcd=own_etcd, checks=server_checks)
             for at, host in enumerate(hosts, 1)
         ]
         addresses = tuple(f"{host}:4647" for host in hosts)
