@@ -7,10 +7,11 @@ import logging
 from collections.abc import Callable
 
 import pytest
+from yurt.client.allocations.usage import STATS_LIMIT_S
 from yurt.client.tasks.driver_calls import DriverCalls
 from yurt.client.tasks.unanswered_call import UnansweredCall
 from yurt.client.timed_waits import GIVE_UP_LIMIT_S
-from yurt.sdk.driver import TaskDirs, TaskHandle, TaskRequest, TaskResources
+from yurt.sdk.driver import ExitResult, TaskDirs, TaskHandle, TaskRequest, TaskResources, TaskStats
 from yurt.sdk.value import Duration, replace, seconds
 from yurt.structs.alloc import Allocation
 from yurt.testing.client_objects import messages, placed, running, with_task
@@ -47,6 +48,19 @@ class HangingDriver(FakeDriver):
     async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
         await self._hang("stop")
         await super().stop_task(task_id, signal=signal, timeout=timeout)
+
+    async def wait_task(self, task_id: str) -> ExitResult:
+        await self._hang("wait")
+        return await super().wait_task(task_id)
+
+    async def signal_task(self, task_id: str, signal: str) -> None:
+        await self._hang("signal")
+        await super().signal_task(task_id, signal)
+
+    async def task_stats(self, task_id: str) -> TaskStats:
+        if "stats" in self.hangs:
+            await asyncio.Event().wait()
+        return await super().task_stats(task_id)
 
 
 async def passes(env: FakeEnv, condition: Callable[[], bool]) -> None:
@@ -113,6 +127,58 @@ async def test_a_stop_that_hangs_is_told_after_the_kill_timeout(
         await passes(env, lambda: text in messages(server, alloc))
         driver.released.set()
         await passes(env, lambda: server.status_of(alloc.id) == "complete")
+
+
+async def test_a_driver_that_sees_no_end_of_a_stopped_task_is_told(
+    run_client, server: FakeServerPort, driver: HangingDriver
+) -> None:
+    env = FakeEnv()
+    driver.hangs.add("wait")
+    async with run_client(env=env, wait_ready=False) as client:
+        await passes(env, lambda: "pull_allocs" in server.calls)
+        alloc = placed(client.node_id)
+        await running(server, alloc)
+        server.put_alloc(replace(alloc, desired_status="stop"))
+
+        text = 'driver "fake" has not answered the wait for the end of task "web" for 10 s'
+        await env.advance(12)
+        await eventually(lambda: text in messages(server, alloc))
+        driver.released.set()
+        await passes(env, lambda: server.status_of(alloc.id) == "complete")
+
+
+@pytest.mark.parametrize("call", ["signal", "kill"])
+async def test_a_signal_or_kill_that_hangs_is_told(call: str) -> None:
+    driver, env, told = HangingDriver("signal", "stop"), FakeEnv(), list[str]()
+    calls = DriverCalls({"fake": driver}, "fake", env, task="web", report=told.append)
+    await driver.start_task(REQUEST)
+
+    working = asyncio.ensure_future(calls.signal(REQUEST.task_id, "SIGHUP") if call == "signal" else calls.kill("a"))
+    await settle()
+    await env.advance(11)
+
+    assert told == [f'driver "fake" has not answered the {call} of task "web" for 10 s']
+    driver.released.set()
+    await asyncio.wait([working])
+
+
+async def test_a_driver_that_gives_no_usage_delays_that_of_others_by_a_bound_and_is_logged_once(
+    run_client, server: FakeServerPort, driver: HangingDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = FakeEnv()
+    async with run_client(env=env, wait_ready=False) as client:
+        await passes(env, lambda: "pull_allocs" in server.calls)
+        alloc = placed(client.node_id)
+        await running(server, alloc)
+        driver.hangs.add("stats")
+
+        for _ in range(2):
+            asking = asyncio.ensure_future(client.calls.alloc_stats(alloc.id, ""))
+            await settle()
+            await env.advance(STATS_LIMIT_S + 1)
+            assert (await asking).tasks == {}
+
+    assert caplog.text.count("a driver does not answer about usage: limit_s=5 driver=fake") == 1
 
 
 @pytest.mark.parametrize(("task", "group", "shown"), [(3, 0, "3s"), (0, 4, "4s")])

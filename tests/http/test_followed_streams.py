@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+import aiohttp
 import pytest
 from aiohttp import web
 from yurt.http.agent_info import AgentInfo
@@ -23,6 +25,8 @@ from yurt.testing.http_api import NODE_ID, Api
 LIMIT_S = 0.5
 LAST_CHUNK = b"0\r\n\r\n"
 LOGS = "/v1/client/fs/logs/{alloc}?task=main&type=stdout&follow=true"
+JOB_LOGS = "/v1/yurt/job/web/logs?type=stdout&follow=true"
+WATCH = "/v1/yurt/watch?view=%7B%22ID%22:%22a%22,%22Kind%22:%22jobs%22%7D"
 FOLLOWED = (
     "/v1/event/stream",
     "/v1/agent/monitor",
@@ -30,6 +34,8 @@ FOLLOWED = (
     LOGS,
     f"{LOGS}&plain=true",
     "/v1/client/fs/stream/{alloc}?path=a",
+    JOB_LOGS,
+    WATCH,
 )
 PIECE = b"x" * 1_000_000
 
@@ -115,13 +121,27 @@ async def test_a_followed_stream_ends_with_its_last_chunk(stopping: Stopping, pa
     assert body.endswith(LAST_CHUNK) and lasted < LIMIT_S
 
 
-async def test_the_last_frame_of_a_log_says_that_it_may_be_resumed(stopping: Stopping) -> None:
-    reader = await stopping.open(LOGS)
+@pytest.mark.parametrize("path", [LOGS, JOB_LOGS, WATCH])
+async def test_the_last_line_of_a_stream_says_that_it_may_be_resumed(stopping: Stopping, path: str) -> None:
+    reader = await stopping.open(path)
 
     await stopping.stop()
 
     *_, last, _ = [line for line in (await reader.read(-1)).splitlines() if line]
     assert json.loads(last) == {"Ended": "the agent is stopping"}
+
+
+async def test_a_compressed_stream_ends_complete(stopping: Stopping) -> None:
+    host, port = stopping.runner.addresses[0][:2]
+    url = f"http://{host}:{port}{WATCH}"
+    async with aiohttp.ClientSession(auto_decompress=False) as session, session.get(url) as answer:
+        await stopping.stop()
+
+        # A gzip stream without its end raises.
+        text = gzip.decompress(await answer.read())
+
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert json.loads(text.splitlines()[-1]) == {"Ended": "the agent is stopping"}
 
 
 async def test_an_answer_with_an_end_of_its_own_breaks_off(stopping: Stopping) -> None:
@@ -165,12 +185,12 @@ async def test_a_stream_that_begins_while_the_agent_stops_ends_at_once(stopping:
 class PassedOnPieces:
     """The API of a server that sends pieces of frames, and then nothing more."""
 
-    def __init__(self, *pieces: bytes, form: str) -> None:
+    def __init__(self, *pieces: bytes, form: str, encoding: str = "") -> None:
         self._pieces = pieces
-        self._form = form
+        self._headers = {FOLLOWED_HEADER: form} | ({"Content-Encoding": encoding} if encoding else {})
 
     async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
-        yield ApiPart(status=200, headers={FOLLOWED_HEADER: self._form})
+        yield ApiPart(status=200, headers=self._headers)
         for piece in self._pieces:
             yield ApiPart(data=piece)
         await asyncio.Event().wait()
@@ -198,3 +218,14 @@ async def test_a_stream_that_is_passed_on_breaks_off_within_a_frame(
 
         body = await reader.read(-1)
     assert (b"Ended" in body, body.endswith(LAST_CHUNK)) == (is_ended and form == FRAMES, is_ended)
+
+
+async def test_a_compressed_stream_that_is_passed_on_breaks_off() -> None:
+    pieces = PassedOnPieces(b"\x1f\x8b\n", form=FRAMES, encoding="gzip")
+    async with asyncio.timeout(60), _served(make_app(None, None, AgentInfo(), servers=pieces), "") as stopping:
+        reader = await stopping.open("/v1/event/stream")
+        await reader.readuntil(b"\x1f\x8b\n\r\n")
+
+        await stopping.stop()
+
+        assert await reader.read(-1) == b""

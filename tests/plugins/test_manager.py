@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
@@ -141,6 +142,21 @@ async def test_a_driver_made_again_for_its_configuration_is_closed_both_times(pl
     await manager.close()
 
     assert loaded.drivers["one"].count == 2  # type: ignore[attr-defined]
+
+
+async def test_a_driver_that_does_not_close_keeps_no_other_open(
+    plugins: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("yurt.plugins.manager.CLOSE_LIMIT_S", 0.05)
+    hangs = good("one", close="import asyncio; await asyncio.Event().wait()")
+    manager = manager_of(plugins, a=hangs, b=good("two"))
+
+    loaded = manager.load(lambda name: PluginContext())
+    async with asyncio.timeout(30):
+        await manager.close()
+
+    assert loaded.drivers["two"].closed  # type: ignore[attr-defined]
+    assert "plugin part does not close: limit_s=0.05 name=one" in caplog.text
 
 
 async def test_a_configuration_for_nobody_is_told_with_the_nearest_name(plugins: Path) -> None:

@@ -66,6 +66,8 @@ log = logging.getLogger(__name__)
 HTTP_CLOSE_LIMIT_S = 0.5
 BackgroundTask = Callable[[], Coroutine[Any, Any, None]]
 AUDIT_CLOSE_LIMIT_S = 5.0
+PART_CLOSE_LIMIT_S = 30.0
+"""Longer than the waits for drivers within a client that ends: it is for parts that do not end at all."""
 
 
 def ignored(_: tuple[str, ...]) -> None:
@@ -245,7 +247,8 @@ class Parts:
             await self.client.finish_cleaning()
         for task in reversed(self._tasks):
             task.cancel()
-            await asyncio.wait({task})
+            if (await asyncio.wait({task}, timeout=PART_CLOSE_LIMIT_S))[1]:
+                log.error("a part of the agent does not end: limit_s=%g part=%s", PART_CLOSE_LIMIT_S, task.get_name())
         self.http.task_sockets.close()
         await self.http.runner.cleanup()
         await self._stop_audit()

@@ -30,6 +30,7 @@ from yurt.agent.config import AgentConfig, seconds_of
 from yurt.agent.data_dir import AgentDataDir, open_data_dir
 from yurt.agent.heap import give_back, keep_giving_back, keep_large_blocks_apart
 from yurt.agent.limits import raise_file_limit
+from yurt.agent.process.end_limit import EndLimit
 from yurt.agent.process.logs import AgentLogs, LogSettings
 from yurt.agent.process.notify import Notifier
 from yurt.agent.process.reloading import reload_of
@@ -80,6 +81,7 @@ def run_agent(config: AgentConfig, *, collector: Thresholds, reload: Reload | No
         return 1
     finally:
         if agent is not None:
+            agent.end_limit.lift()
             agent.buffered_lines.release()
         data.close()
         gc.freeze()  # The process ends: to look for garbage in all that goes with it takes longer than the rest.
@@ -199,6 +201,7 @@ class _Agent:
         self.stop_asked = asyncio.Event()
         self.stop_signal = 0
         self.stopping_since = 0.0
+        self.end_limit = EndLimit(data.close)
         self.task: asyncio.Task[Any] | None = None
         self.http_tls: ssl.SSLContext | None = None
         self.audit: AuditTrail | None = None
@@ -289,6 +292,7 @@ class _Agent:
             except TimeoutError:
                 log.error("tasks did not stop within %d s", STOP_TASKS_LIMIT_S)
         await parts.stop(leaves=leaves)
+        self.end_limit.begin(code=0)
 
     async def _drained(self, parts: Parts) -> bool:
         """Drain the node where that is configured; systemd is asked to wait meanwhile."""
@@ -314,6 +318,7 @@ class _Agent:
             self.stopping_since = now
         elif now - self.stopping_since > SAME_SIGNAL_S and self.task is not None:
             say("==> Caught another signal: leaving without waiting for parts that are still stopping")
+            self.end_limit.begin(code=1)
             self.task.cancel()
         self.stop_signal = self.stop_signal or number
         self.stop_asked.set()

@@ -12,6 +12,7 @@ the parts are made, so a plugin that is configured by a part's name makes its pa
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
@@ -42,6 +43,7 @@ PluginState = Literal["ok", "skipped", "failed"]
 OK: Final = "ok"
 SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
+CLOSE_LIMIT_S: Final = 5.0
 PLUGIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 Part = Driver | DevicePlugin | TemplateProvider | TaskHook | AllocHook | ServiceProvider | NodeFingerprint | LogEngine
@@ -400,19 +402,26 @@ class PluginManager:
             names.add(getter.name)
 
     async def close(self) -> None:
-        """Close every part of every plugin; one that fails does not keep the others open."""
+        """Close every part of every plugin; one that fails or hangs does not keep the others open."""
         hooks = (self._task_hooks, self._alloc_hooks)
         others = (self._service_providers, self._fingerprints, self._log_engines)
         tables = (self._drivers, self._devices, self._providers, *hooks, *others)
         for each in (*(part for table in tables for part in table.values()), *self._replaced):
-            try:
-                await each.close()
-            except Exception:
-                log.exception("plugin part failed to close: name=%s", each.name)
+            await _close(each)
         for table in tables:
             table.clear()
         self._artifact_getters.clear()
         self._replaced.clear()
+
+
+async def _close(part: Part) -> None:
+    """Close a part of a plugin, within a bound; a failure is logged."""
+    closing = asyncio.ensure_future(part.close())  # noqa: TID251 - awaited, or cancelled below
+    if not (await asyncio.wait({closing}, timeout=CLOSE_LIMIT_S))[0]:
+        closing.cancel()
+        log.error("plugin part does not close: limit_s=%g name=%s", CLOSE_LIMIT_S, part.name)
+    elif not closing.cancelled() and (error := closing.exception()) is not None:
+        log.error("plugin part failed to close: name=%s", part.name, exc_info=error)
 
 
 def make_parts(entry_point: EntryPoint, context: PluginContext) -> MadePlugin:

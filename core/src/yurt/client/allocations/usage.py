@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
+import logging
+from typing import Final
+from weakref import WeakKeyDictionary, WeakSet
 
 from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.allocations.alloc_table import EndedAlloc
@@ -20,7 +22,11 @@ from yurt.sdk.value import UnixNano, replace
 from yurt.structs.rpc import AllocResourceUsage, CpuStats, MemoryStats, ResourceUsage, TaskResourceUsage
 
 MEASURED_MEMORY = ("RSS", "Swap")
+STATS_LIMIT_S: Final = 5.0
+"""The longest wait for a driver's answer: the usage of all tasks is measured one after the other."""
 MEASURED_CPU = ("System Mode", "User Mode", "Percent")
+
+log = logging.getLogger(__name__)
 
 
 class UsageMeter:
@@ -34,6 +40,7 @@ class UsageMeter:
         self._env = env
         self._node = node
         self._devices = devices
+        self._silent: WeakSet[TaskRunner] = WeakSet()
         self._last: WeakKeyDictionary[TaskRunner, tuple[int, TaskStats]] = WeakKeyDictionary()
 
     async def alloc_usage(
@@ -61,9 +68,14 @@ class UsageMeter:
             return None
         run = runner.machine.run
         try:
-            sample = await driver.task_stats(runner.task_id(run))
+            async with self._env.timeout(STATS_LIMIT_S):
+                sample = await driver.task_stats(runner.task_id(run))
         except YurtError:
             return None
+        except TimeoutError:
+            self._note_silence(runner)
+            return None
+        self._silent.discard(runner)
         of_run, before = self._last.get(runner, (run, TaskStats(at=UnixNano(runner.machine.state.started_at))))
         if of_run != run:
             before = TaskStats(at=UnixNano(runner.machine.state.started_at))
@@ -74,6 +86,15 @@ class UsageMeter:
         devices = await task_device_stats(self._devices, runner) if has_devices else ()
         used = replace(usage, device_stats=devices)
         return TaskResourceUsage(resource_usage=used, timestamp=sample.at)
+
+    def _note_silence(self, runner: TaskRunner) -> None:
+        """Log once that a task's driver gives no usage, until it gives some again."""
+        if runner not in self._silent:
+            self._silent.add(runner)
+            log.warning(
+                "a driver does not answer about usage: limit_s=%g driver=%s alloc=%s task=%s",
+                STATS_LIMIT_S, runner.calls.name, runner.alloc.id, runner.name,
+            )  # fmt: skip
 
 
 def _usage(before: TaskStats, now: TaskStats, mhz: float) -> ResourceUsage:

@@ -144,7 +144,8 @@ class DriverCalls:
 
     async def kill(self, task_id: str) -> None:
         """Kill a run at once."""
-        await self._present().stop_task(task_id, signal="SIGKILL", timeout=Duration(0))
+        async with self._watched("kill"):
+            await abandonable(self._present().stop_task(task_id, signal="SIGKILL", timeout=Duration(0)))
 
     async def destroy(self, task_id: str) -> None:
         """Free the driver's resources of an ended run."""
@@ -154,8 +155,13 @@ class DriverCalls:
 
     async def signal(self, task_id: str, signal: str) -> None:
         """Send a signal to a run."""
-        async with self._passage():
-            await self._present().signal_task(task_id, signal)
+        async with self._watched("signal"):
+            await abandonable(self._present().signal_task(task_id, signal))
+
+    async def watch_end(self, ended: asyncio.Event) -> None:
+        """Wait for the end of a run whose stop the driver has answered; reports the driver when it sees no end."""
+        with UnansweredCall(self._env, self.name, "wait for the end", self._task, report=self._report):
+            await ended.wait()
 
 
 async def _follow(driver: Driver, task_id: str, on_text: Callable[[str], None]) -> None:

@@ -281,6 +281,8 @@ class TaskRunner:
         if failure:
             await end.notify(lambda: self._hooks.exited(self.hooked, ExitResult(error=failure)))
         self.post(machine.Stopped(run=run, error=failure))
+        if not failure:
+            await self.calls.watch_end(end.ended)
 
     async def _destroy(self, run: int) -> None:
         """Free the run once its end is stored, so that a crash in between does not lose the exit code."""

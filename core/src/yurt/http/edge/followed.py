@@ -8,10 +8,11 @@ that is passed on, where its last piece ends within a frame or an event.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from yurt.runtime.env import Env
 
@@ -24,6 +25,8 @@ ENDED: Final = "Ended"
 """The key of the last frame: Nomad's clients take the frame for a heartbeat, our command line resumes elsewhere."""
 LAST_PIECES: Final = {FRAMES: b'{"%s":"the agent is stopping"}\n' % ENDED.encode()}
 """The last piece of a stream by its form, where the form has one."""
+LAST_PIECE: Final[web.ResponseKey[Callable[[], bytes]]] = web.ResponseKey("last_piece")
+"""Makes the last piece of a response that is compressed on its way."""
 
 
 class FollowedStreams:
@@ -65,19 +68,23 @@ class FollowedStreams:
         """Send the last piece and the last chunk of a cancelled stream; a reader that does not read is cut off."""
         task = self._tasks[response]
         task.uncancel()
-        form = response.headers[FOLLOWED]
-        if form != PLAIN and response in self._within_line:
+        piece = None if self._is_cut(response) else _last_piece(response)
+        if piece is None:
             if request.transport is not None:
                 request.transport.close()
             return response
         response.force_close()
         try:
             async with self._env.timeout(self._limit_s):
-                await response.write_eof(LAST_PIECES.get(form, b""))
+                await response.write_eof(piece)
         except (TimeoutError, ConnectionError):
             if request.transport is not None:
                 request.transport.abort()
         return response
+
+    def _is_cut(self, response: web.StreamResponse) -> bool:
+        """Whether the pieces sent so far end within a line."""
+        return response.headers[FOLLOWED] != PLAIN and response in self._within_line
 
     async def end_all(self, limit_s: float) -> None:
         """End all streams, and those that begin from now on, within `limit_s` seconds."""
@@ -89,3 +96,10 @@ class FollowedStreams:
             with suppress(TimeoutError):
                 async with self._env.timeout(limit_s):
                     await self._ended.wait()
+
+
+def _last_piece(response: web.StreamResponse) -> bytes | None:
+    """None for a compressed stream that is passed on: only its sender can complete it."""
+    if LAST_PIECE in response:
+        return response[LAST_PIECE]()
+    return None if hdrs.CONTENT_ENCODING in response.headers else LAST_PIECES.get(response.headers[FOLLOWED], b"")

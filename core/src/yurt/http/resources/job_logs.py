@@ -1,7 +1,8 @@
 """`/v1/yurt/job/:id/logs`: the logs of a job's tasks, standard output and errors, as one stream.
 
 Lines of JSON. The first names the sources; the others hold text of one of them, in the order in which it arrived. A
-source that cannot be read says so in a line of its own and the others go on. An empty object is a heartbeat.
+source that cannot be read says so in a line of its own and the others go on. An empty object is a heartbeat. A followed
+stream that ends because the agent stops says so in its last line.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from aiohttp import web
 
 from yurt.api.encode import encode_builtins
 from yurt.http.call import Call
+from yurt.http.edge.followed import FOLLOWED, FRAMES
 from yurt.http.edge.security_headers import TEXT
 from yurt.http.errors import Refused, public_error
 from yurt.http.forwarding.targets import job_key, node_of_alloc
@@ -66,7 +68,7 @@ async def logs(call: Call) -> web.StreamResponse:
     """GET /v1/yurt/job/:id/logs."""
     all_sources, log_request = list(_sources(call)), _log_request(call)
     sources = all_sources[:SOURCES_MAX]
-    response = web.StreamResponse(headers={"Content-Type": TEXT})
+    response = web.StreamResponse(headers=_headers(log_request))
     await response.prepare(call.request)
     head = {"Sources": [source.wire() for source in sources], "Omitted": len(all_sources) - len(sources)}
     await response.write(_line(head))
@@ -81,6 +83,10 @@ async def logs(call: Call) -> web.StreamResponse:
     except* ConnectionError:
         pass
     return response
+
+
+def _headers(log_request: LogRequest) -> dict[str, str]:
+    return {"Content-Type": TEXT} | ({FOLLOWED: FRAMES} if log_request.follow else {})
 
 
 async def _write_all(response: web.StreamResponse, waiting: asyncio.Queue[bytes | None], sources: int) -> None:

@@ -18,6 +18,7 @@ from aiohttp import hdrs, web
 
 from yurt.api.encode import encode_builtins
 from yurt.http.call import Call
+from yurt.http.edge.followed import FOLLOWED, FRAMES, LAST_PIECE, LAST_PIECES
 from yurt.http.errors import Refused
 from yurt.http.ui_routes.columnar import CARD_LIST, agents_of, live_rows, without_cards
 from yurt.readmodels.kinds import JOBS, KINDS, NODES, RowKind
@@ -155,12 +156,13 @@ class Lines:
     def __init__(self, call: Call) -> None:
         accepted = call.request.headers.get(hdrs.ACCEPT_ENCODING, "").lower()
         self._zip = zlib.compressobj(wbits=_GZIP) if "gzip" in accepted else None
-        headers = {hdrs.CONTENT_TYPE: "application/json", hdrs.CACHE_CONTROL: "no-store"}
+        headers = {hdrs.CONTENT_TYPE: "application/json", hdrs.CACHE_CONTROL: "no-store", FOLLOWED: FRAMES}
         if self._zip is not None:
             headers[hdrs.CONTENT_ENCODING] = "gzip"
         self._call = call
         self._writing = asyncio.Lock()
         self.response = web.StreamResponse(headers=headers)
+        self.response[LAST_PIECE] = self._last_piece
 
     async def begin(self) -> None:
         """Send the head."""
@@ -173,6 +175,10 @@ class Lines:
             if self._zip is not None:
                 raw = self._zip.compress(raw) + self._zip.flush(zlib.Z_SYNC_FLUSH)
             await self.response.write(raw)
+
+    def _last_piece(self) -> bytes:
+        last = LAST_PIECES[FRAMES]
+        return last if self._zip is None else self._zip.compress(last) + self._zip.flush()
 
 
 async def watch(call: Call) -> web.StreamResponse:

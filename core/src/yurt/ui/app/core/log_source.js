@@ -32,7 +32,7 @@ function stream({ job, namespace, allocs = [], task, kind, whole }, signal) {
 }
 
 /**
- * Follow logs until all their tasks end. A connection that breaks is opened again, and `begin` is called again.
+ * Follow logs until all their tasks end. A stream that breaks, or that ends with its agent, is opened again, and `begin` is called again.
  * @param {Wanted} wanted
  * @param {{begin: (sources: Source[], omitted: number) => void, take: (source: number, text: string, isNew: boolean) => void,
  *   problem: (text: string) => void, signal: AbortSignal}} listener
@@ -41,10 +41,12 @@ export async function follow(wanted, { begin, take, problem, signal }) {
   while (!signal.aborted) {
     const started = Date.now();
     let size = 0;
+    let isEndOfAgent = false;
     try {
       for await (const line of stream(wanted, signal)) {
         if (line.Sources) begin(line.Sources, line.Omitted);
         if (line.Error) problem(line.Error);
+        if (line.Ended) isEndOfAgent = true;
         if (!line.Text) continue;
         take(line.Source, line.Text, Date.now() - started > SETTLED_MS);
         size += line.Text.length;
@@ -53,7 +55,7 @@ export async function follow(wanted, { begin, take, problem, signal }) {
           await new Promise((resolve) => setTimeout(resolve));
         }
       }
-      return;
+      if (!isEndOfAgent) return;
     } catch (error) {
       if (isAbort(error) || signal.aborted) return;
       problem(/** @type {Error} */ (error).message);
