@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 TEXT = """
-GET /v1/job/:job_id | A job. The id may hold slashes.
+GET /v1/job/:job_id | A job. The id may hold slashes; `a%2Fversions` is the id `a/versions`.
 PUT /v1/job/:job_id | Registers the job of the body, whose id must be the one of the path.
 DELETE /v1/job/:job_id | Stops a job; with `purge` it is also forgotten. `global` has no effect.
 PUT /v1/job/:job_id/dispatch/payload | Starts a child of a parameterized job; the body is the payload, at most 16 KiB.

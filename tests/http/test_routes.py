@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import quote, unquote
 
 import pytest
 from aiohttp import web
@@ -20,7 +21,7 @@ from yurt.http.dispatcher import JOB, JobPaths, add_routes
 from yurt.http.route_table import ROUTES
 from yurt.http.routes import QUERY, ROW, HandlerModule, NamedHandler, Route, function_of, handlers_of
 from yurt.testing.authorities import Grants
-from yurt.testing.http_api import serving
+from yurt.testing.http_api import Api, serving
 
 DECISIONS = Path(__file__).parent / "routes.txt"
 READ = needs.namespace(Capability.READ_JOB)
@@ -108,9 +109,42 @@ def test_routes_of_a_path_that_disagree_about_who_answers_are_refused() -> None:
     ],
 )
 def test_the_ending_of_a_path_decides_and_the_rest_is_the_id(path: str, handler_name: str, job_id: str) -> None:
-    found = JobPaths(each for each in ROUTES if each.path.startswith(JOB)).split(path)
+    found = JobPaths(each for each in ROUTES if each.path.startswith(JOB)).split(path, raw_path=path)
     assert handler_name in {function_of(each.handler).__name__ for each in found.methods.routes}
     assert found.parts["job_id"] == job_id
+
+
+@pytest.mark.parametrize(
+    ("raw_path", "handler_name", "job_id"),
+    [
+        ("a%2Fallocations", "read", "a/allocations"),
+        ("a%2fallocations", "read", "a/allocations"),
+        ("a%2Fallocations/allocations", "allocations", "a/allocations"),
+        ("a%2Fb/versions", "versions", "a/b"),
+        ("a%2Fperiodic/force", "read", "a/periodic/force"),
+        ("a/periodic%2Fforce", "read", "a/periodic/force"),
+        ("a%20b/periodic/force", "force_periodic", "a b"),
+        ("a/%76ersions", "versions", "a"),
+    ],
+)
+def test_an_encoded_slash_belongs_to_the_id(raw_path: str, handler_name: str, job_id: str) -> None:
+    paths = JobPaths(each for each in ROUTES if each.path.startswith(JOB))
+
+    found = paths.split(unquote(raw_path), raw_path=f"/v1/job/{raw_path}")
+
+    assert handler_name in {function_of(each.handler).__name__ for each in found.methods.routes}
+    assert found.parts["job_id"] == job_id
+
+
+@pytest.mark.parametrize("job_id", ["a/allocations", "x/versions", "y/summary", "p/deployments", "q/periodic/force"])
+async def test_a_job_whose_id_ends_like_a_route_can_be_read_and_stopped(api: Api, job_id: str) -> None:
+    path = f"/v1/job/{quote(job_id, safe='')}"
+    await api.register(ID=job_id)
+
+    assert (await api.get(path)).json["ID"] == job_id
+    assert {each["JobID"] for each in (await api.get(f"{path}/evaluations")).json} == {job_id}
+    assert (await api.call("DELETE", path)).status == 200
+    assert (await api.get(path)).json["Stop"]
 
 
 async def test_the_dispatcher_refuses_before_the_body_is_read() -> None:

@@ -16,6 +16,7 @@ import types
 from collections.abc import Awaitable, Coroutine, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from urllib.parse import unquote
 
 import msgspec
 from aiohttp import web
@@ -68,8 +69,8 @@ class Endpoint(Protocol):
         """Answer as the route of the request's method does."""
         ...
 
-    def find(self, method: str, parts: dict[str, str]) -> tuple[Route, dict[str, str]]:
-        """The route of a method and the parameters of its path; raises Refused."""
+    def find(self, method: str, parts: dict[str, str], *, raw_path: str) -> tuple[Route, dict[str, str]]:
+        """The route of a method and the parameters of its path; raises Refused. `raw_path` is still encoded."""
         ...
 
 
@@ -130,8 +131,8 @@ class Methods:
             return web.Response(status=204)
         return await _carry_out(self.route_of(request.method), request)
 
-    def find(self, method: str, parts: dict[str, str]) -> tuple[Route, dict[str, str]]:
-        """The route of a method and the parameters of its path; raises Refused."""
+    def find(self, method: str, parts: dict[str, str], *, raw_path: str) -> tuple[Route, dict[str, str]]:
+        """The route of a method and the parameters of its path; raises Refused. `raw_path` is still encoded."""
         return self.route_of(method), parts
 
     def route_of(self, method: str) -> Route:
@@ -172,17 +173,20 @@ class JobPaths:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer as the route of the path's ending and the request's method does."""
-        below = self.split(request.match_info["path"])
+        below = self.split(request.match_info["path"], raw_path=request.rel_url.raw_path)
         request.match_info.update(below.parts)
         return await _carry_out(below.methods.route_of(request.method), request)
 
-    def find(self, method: str, parts: dict[str, str]) -> tuple[Route, dict[str, str]]:
-        """The route of a method and the parameters of its path; raises Refused."""
-        below = self.split(parts["path"])
+    def find(self, method: str, parts: dict[str, str], *, raw_path: str) -> tuple[Route, dict[str, str]]:
+        """The route of a method and the parameters of its path; raises Refused. `raw_path` is still encoded."""
+        below = self.split(parts["path"], raw_path=raw_path)
         return below.methods.route_of(method), parts | below.parts
 
-    def split(self, path: str) -> Below:
-        """The routes for what follows `/v1/job/`; raises Refused."""
+    def split(self, path: str, *, raw_path: str) -> Below:
+        """The routes for what follows `/v1/job/`; raises Refused.
+
+        A slash that is encoded (%2F) belongs to the id, so that a job with an id such as `a/versions` has a path.
+        """
         for pattern, methods in self._patterns:
             match = pattern.search(path)
             if match is not None:
@@ -194,9 +198,18 @@ class JobPaths:
         # An ending has one or two segments; what stands before it must not be empty, else it is a job's id.
         last = path.rfind("/")
         for start in (path.rfind("/", 0, last) if last > 0 else -1, last):
-            if start > 0 and (by_ending := self._endings.get(path[start:])) is not None:
+            ending = path[start:]
+            if start > 0 and (by_ending := self._endings.get(ending)) is not None and _ends_with(raw_path, ending):
                 return Below(by_ending, {"job_id": path[:start]})
         return Below(self._job, {"job_id": path})
+
+
+def _ends_with(raw_path: str, ending: str) -> bool:
+    """Whether an encoded path has these last segments, separated by slashes that are not encoded."""
+    if "%" not in raw_path:
+        return True
+    segments = ending.split("/")[1:]
+    return [unquote(each) for each in raw_path.rsplit("/", len(segments))[1:]] == segments
 
 
 def add_routes(app: web.Application, routes: Iterable[Route]) -> None:
@@ -242,7 +255,7 @@ async def find_need(request: web.Request, method: str, url: str) -> tuple[Route,
     endpoint = None if resource is None else request.app[ENDPOINTS].get(resource)
     if endpoint is None:
         raise Refused(404, f'"{url[:256]}" is not a path of the API')
-    route, parts = endpoint.find(method, dict(match))
+    route, parts = endpoint.find(method, dict(match), raw_path=path_request.rel_url.raw_path)
     query = path_request.rel_url.query
     scope = _scope(route, parts, read_options(query, index_error=route.index_error).namespace)
     if route.scope is BODY and query.get("namespace"):
@@ -261,9 +274,12 @@ def is_socket(request: web.Request) -> bool:
     """Whether the request is for a route that answers over a websocket."""
     endpoint = endpoint_of(request)
     try:
-        return endpoint is not None and endpoint.find(request.method, dict(request.match_info))[0].is_socket
+        if endpoint is None:
+            return False
+        found, _ = endpoint.find(request.method, dict(request.match_info), raw_path=request.rel_url.raw_path)
     except Refused:
         return False
+    return found.is_socket
 
 
 def has_cors(request: web.Request) -> bool:
