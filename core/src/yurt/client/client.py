@@ -233,7 +233,9 @@ class Client:
             usage=usage,
             history=UsageHistory(allocs, env, meter=meter(pressure=pressure), node=node, devices=self.devices),
             # Its own meter: what `alloc status -stats` measures is since the last time that somebody asked.
-            figures=ClientGauges(allocs, context, node=node, usage=usage, meter=meter()),
+            figures=ClientGauges(
+                allocs, context, node=node, usage=usage, meter=meter(), status=lambda: self._standing.status
+            ),
             metadata=Metadata(static_meta(config.meta), store=self._surroundings.database, node=node),
             token=token,
             host_volumes=context.host_volumes,

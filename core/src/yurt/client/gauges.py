@@ -52,12 +52,15 @@ class ClientGauges:
         node: LocalNode,
         usage: HostUsage,
         meter: UsageMeter,
+        status: Callable[[], str],
     ) -> None:
+        """`status` gives the node's status at the servers; the node describes itself as it is before it registers."""
         self.metrics = context.metrics
         self._allocs = allocs
         self._env = context.env
         self._activity = context.activity
         self._node = node
+        self._status = status
         self._usage = usage
         self._meter = meter
         self._cpu_before = psutil.cpu_times(percpu=True)
@@ -73,7 +76,7 @@ class ClientGauges:
             "node_class": node.node_class or "none",
             "node_pool": node.node_pool,
             "node_scheduling_eligibility": node.scheduling_eligibility,
-            "node_status": node.status,
+            "node_status": self._status(),
         }
 
     async def gauges(self, requested: GaugeSettings) -> list[Gauge]:
