@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +16,17 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from yurt.agent.run import SAME_SIGNAL_S
 from yurt.testing.agent import YURT, Agent, pid_is_alive, raw_exec_job, register, running_agent, wait_for
 
 NAME = "kit"
+DEAF = """\
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+"""
 FAST = "exit_code or stop_ends or taken_up or streams or input"
 
 
@@ -113,6 +123,25 @@ def agent(site: Path, tmp_path: Path) -> Iterator[Agent]:
     """An agent that has the package."""
     with running_agent(tmp_path) as agent:
         yield agent
+
+
+def test_an_agent_ends_although_a_driver_suppresses_its_cancellation(site: Path, tmp_path: Path) -> None:
+    driver = site / f"yurt_driver_{NAME}" / "driver.py"
+    text, begins = driver.read_text(), "        handle = await self._executor.start("
+    assert begins in text
+    driver.write_text(text.replace(begins, DEAF + begins))
+    with running_agent(tmp_path) as agent:
+        register(agent, kit_job("deaf", "true"))
+        named = f'driver \\"{NAME}\\" has not answered the start of task'
+        wait_for("an event that names the driver", lambda: named in json.dumps(agent.get("/v1/job/deaf/allocations")))
+        assert agent.process is not None
+        agent.process.send_signal(signal.SIGINT)
+        wait_for("the stop", lambda: "Caught signal" in agent.log.read_text())
+        time.sleep(SAME_SIGNAL_S + 0.1)  # a second signal within this time is taken for the first
+
+        assert agent.interrupt() == 1
+
+    assert "the agent ends with work that does not end: limit_s=10 work=KitDriver.start_task" in agent.log.read_text()
 
 
 def kit_job(job_id: str, script: str) -> dict[str, Any]:
