@@ -438,17 +438,6 @@ async def test_a_node_that_the_servers_forgot_registers_again(run_client, server
         await eventually(lambda: client.node_id in server.nodes and server.nodes[client.node_id].status == NODE_READY)
 
 
-async def test_the_gauges_of_a_node_have_the_status_that_its_servers_gave_it(run_client, server: FakeServerPort):
-    server.keep_initializing = True
-    async with run_client(wait_ready=False) as client:
-        await eventually(lambda: server.nodes)
-        assert client.calls.figures.labels()["node_status"] == "initializing"
-
-        server.keep_initializing = False
-
-        await eventually(lambda: client.calls.figures.labels()["node_status"] == "ready")
-
-
 async def test_a_node_kept_initializing_reports_again_before_the_next_beat(run_client, server: FakeServerPort):
     server.ttl_s = 0.02
     async with run_client() as client:

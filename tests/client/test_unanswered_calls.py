@@ -33,8 +33,10 @@ class HangingDriver(FakeDriver):
         super().__init__()
         self.hangs = set(hangs)
         self.released = asyncio.Event()
+        self.last_call = ""
 
     async def _hang(self, call: str) -> None:
+        self.last_call = call
         while call in self.hangs and not self.released.is_set():
             try:
                 await self.released.wait()
@@ -52,6 +54,10 @@ class HangingDriver(FakeDriver):
     async def wait_task(self, task_id: str) -> ExitResult:
         await self._hang("wait")
         return await super().wait_task(task_id)
+
+    async def recover_task(self, handle: TaskHandle) -> None:
+        await self._hang("recover")
+        await super().recover_task(handle)
 
     async def signal_task(self, task_id: str, signal: str) -> None:
         await self._hang("signal")
@@ -145,6 +151,25 @@ async def test_a_driver_that_sees_no_end_of_a_stopped_task_is_told(
         await eventually(lambda: text in messages(server, alloc))
         driver.released.set()
         await passes(env, lambda: server.status_of(alloc.id) == "complete")
+
+
+async def test_a_recovery_that_hangs_is_told(run_client, server: FakeServerPort, driver: HangingDriver) -> None:
+    env = FakeEnv()
+    async with run_client(env=env, wait_ready=False) as client:
+        await passes(env, lambda: "pull_allocs" in server.calls)
+        alloc = placed(client.node_id)
+        await running(server, alloc)
+    driver.hangs.add("recover")
+
+    async with run_client(env=env, wait_ready=False) as client:
+        await passes(env, lambda: driver.last_call == "recover")
+        await env.advance(12)
+
+        text = 'driver "fake" has not answered the recovery of task "web" for 10 s'
+        events = client.allocs.live[alloc.id].states["web"].events
+        driver.released.set()
+        assert text in [event.display_message for event in events]
+        await passes(env, lambda: server.status_of(alloc.id) == "running")
 
 
 @pytest.mark.parametrize("call", ["signal", "kill"])

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from yurt import __version__
 from yurt.agent import banner
@@ -177,6 +177,13 @@ def ready_limit_s(config: AgentConfig) -> float:
     return seconds_of(config.server.get("start_timeout"), READY_LIMIT_S if is_alone else FAR_READY_LIMIT_S)
 
 
+class _StopSignal(NamedTuple):
+    """The signal that asked the agent to stop, and when it came on the loop's clock."""
+
+    number: int = 0
+    at_s: float = 0.0
+
+
 class _Agent:
     """One run of an agent."""
 
@@ -199,8 +206,7 @@ class _Agent:
         self.logs = AgentLogs(log_settings(config), stream=self.buffered_lines, now=self.env.now)
         self.systemd = Notifier(os.environ, self.env)
         self.stop_asked = asyncio.Event()
-        self.stop_signal = 0
-        self.stopping_since = 0.0
+        self.first_signal = _StopSignal()
         self.end_limit = EndLimit(data.close)
         self.task: asyncio.Task[Any] | None = None
         self.http_tls: ssl.SSLContext | None = None
@@ -241,9 +247,9 @@ class _Agent:
             supervised(group, "load the scheduler", asyncio.to_thread(after_start))
             giving_back = supervised(group, "return free memory", keep_giving_back())
             await self.stop_asked.wait()
-            say(f"==> Caught signal: {_signal_word(self.stop_signal)}")
+            say(f"==> Caught signal: {_signal_word(self.first_signal.number)}")
             giving_back.cancel()
-            self.systemd.stopping(f"stopping: {_signal_word(self.stop_signal)}")
+            self.systemd.stopping(f"stopping: {_signal_word(self.first_signal.number)}")
             await self._stop(parts)
             watchdog.cancel()
         return 0
@@ -283,7 +289,7 @@ class _Agent:
 
     async def _stop(self, parts: Parts) -> None:
         config = self.config
-        leaves = config.leave_on_interrupt if self.stop_signal == signal.SIGINT else config.leave_on_terminate
+        leaves = config.leave_on_interrupt if self.first_signal.number == signal.SIGINT else config.leave_on_terminate
         if leaves and await self._drained(parts):
             log.info("what the drain leaves alone runs on")
         elif config.is_dev or leaves:
@@ -315,12 +321,11 @@ class _Agent:
         """
         now = asyncio.get_running_loop().time()
         if not self.stop_asked.is_set():
-            self.stopping_since = now
-        elif now - self.stopping_since > SAME_SIGNAL_S and self.task is not None:
+            self.first_signal = _StopSignal(number, now)
+        elif now - self.first_signal.at_s > SAME_SIGNAL_S and self.task is not None:
             say("==> Caught another signal: leaving without waiting for parts that are still stopping")
             self.end_limit.begin(code=1)
             self.task.cancel()
-        self.stop_signal = self.stop_signal or number
         self.stop_asked.set()
 
     def _on_reload(self) -> None:

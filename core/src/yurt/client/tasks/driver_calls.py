@@ -112,6 +112,11 @@ class DriverCalls:
         forget(starting)
         return False
 
+    async def recover(self, handle: TaskHandle) -> None:
+        """Have the driver find a run of an earlier agent; raises NotFound when there is none."""
+        with UnansweredCall(self._env, self.name, "recovery", self._task, report=self._report):
+            await self._present().recover_task(handle)
+
     async def wait(self, task_id: str) -> ExitResult:
         """Wait for the end of a run; a driver that fails to watch it gives a result with an error."""
         outcome = await outcome_of(wait_end(self._drivers, self.name, task_id))

@@ -38,8 +38,8 @@ async def restore(runner: TaskRunner, record: TaskRecord, env: Env) -> None:
         runner.note(events.driver_failure(reason))
         runner.post(machine.Lost())
     elif record.handle.is_intent:
-        await _restore_intent(runner, driver, record.handle, env)
-    elif await _is_found(runner, driver, record.handle, env):
+        await _restore_intent(runner, record.handle, env)
+    elif await _is_found(runner, record.handle, env):
         runner.recovered()
     else:
         runner.post(machine.Lost())
@@ -59,11 +59,11 @@ async def rebuild(runner: TaskRunner, env: Env) -> None:
         runner.post(machine.Kill(reason=events.driver_failure(reason), is_failure=True))
 
 
-async def _restore_intent(runner: TaskRunner, driver: Driver, handle: TaskHandle, env: Env) -> None:
+async def _restore_intent(runner: TaskRunner, handle: TaskHandle, env: Env) -> None:
     """Recover a run whose start was recorded but not confirmed: it may be running, or was never started."""
     for wait_s in RECOVER_WAITS_S:
         try:
-            await driver.recover_task(handle)
+            await runner.calls.recover(handle)
         except NotFound:
             # The driver is certain that the run never started: only now may it be started without running twice.
             runner.handle = None
@@ -77,11 +77,11 @@ async def _restore_intent(runner: TaskRunner, driver: Driver, handle: TaskHandle
     runner.post(machine.Lost())
 
 
-async def _is_found(runner: TaskRunner, driver: Driver, handle: TaskHandle, env: Env) -> bool:
+async def _is_found(runner: TaskRunner, handle: TaskHandle, env: Env) -> bool:
     """Whether the driver recovers the run; retried while the driver cannot answer."""
     for wait_s in RECOVER_WAITS_S:
         try:
-            await driver.recover_task(handle)
+            await runner.calls.recover(handle)
         except NotFound as error:
             runner.note(events.driver_message(str(error)))
             return False
@@ -100,5 +100,5 @@ async def _clear_earlier(runner: TaskRunner, driver: Driver, record: TaskRecord)
         ended.append(runner.intent(record.run - 1))
     for handle in ended:
         with contextlib.suppress(NotFound):
-            await driver.recover_task(handle)
-            await driver.destroy_task(handle.task_id)
+            await runner.calls.recover(handle)
+            await runner.calls.destroy(handle.task_id)
