@@ -6,8 +6,10 @@ new ones.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,16 @@ class Loggers(dict[str, "logging.Logger | logging.PlaceHolder"]):
 
 
 logging.root.manager.loggerDict = Loggers(logging.root.manager.loggerDict)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage meanwhile: some 100,000 objects are made that stay, and would be examined again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
