@@ -184,13 +184,21 @@ def sparse_bomb() -> bytes:
 
 
 def zero_bomb(*, name: str = "state.bin", **changes: Any) -> bytes:
-    """800 MB of zeros, well compressed."""
+    """800 MB of zeros, well compressed: 100 times the same block. The checksum behind them is that of one block."""
     meta = member("meta.json", b'{"Format": 1, "ID": "1-1", "Index": 1, "Term": 1, "Version": "1"}')
     head = gzip.decompress(archive_of(meta))[: 2 * tarfile.BLOCKSIZE]
     zip_ = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
-    parts = [zip_.compress(head + member(name, size=BOMB_BYTES, **changes)[0].tobuf(tarfile.GNU_FORMAT))]
-    parts += [zip_.compress(bytes(8_000_000)) for _ in range(100)]
-    return b"".join([*parts, zip_.flush()])
+    start = zip_.compress(head + member(name, size=BOMB_BYTES, **changes)[0].tobuf(tarfile.GNU_FORMAT))
+    start += zip_.flush(zlib.Z_FULL_FLUSH)
+    zeros = zip_.compress(bytes(BOMB_BYTES // 100)) + zip_.flush(zlib.Z_FULL_FLUSH)
+    return start + 100 * zeros + zip_.flush()
+
+
+def test_zeros_follow_the_first_block_of_a_bomb() -> None:
+    opened = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    begin = 3 * BOMB_BYTES // 100
+    assert len(opened.decompress(zero_bomb(), begin)) == begin
+    assert opened.decompress(opened.unconsumed_tail, 1_000) == bytes(1_000)
 
 
 def false_state(body: bytes) -> bytes:
