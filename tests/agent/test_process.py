@@ -15,13 +15,24 @@ from typing import IO
 
 import pytest
 from yurt.cli.commands.agent import IMPORT_LOT, NEVER
-from yurt.testing.agent import YURT, Agent, ApiFailure, dev_token, running_agent, wait_for
+from yurt.testing.agent import YURT, Agent, ApiFailure, dev_token, running_agent, wait_for, yurt
+from yurt.testing.services.fork_server import fork_server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def commands_are_forks() -> Iterator[None]:
+    """Agents and commands are forks of one process, which spares each of them the imports of an interpreter."""
+    with fork_server():
+        yield
 
 
 def start_and_fail(folder: Path, *arguments: str, python: tuple[str, ...] = ()) -> str:
     """What an agent that cannot start says."""
-    command = [sys.executable, *python, *YURT[1:], "agent", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=folder, check=False)
+    if python:
+        command = [sys.executable, *python, *YURT[1:], "agent", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=folder, check=False)
+    else:
+        done = yurt("agent", *arguments, cwd=folder)
     assert done.returncode == 1, done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     return done.stderr
