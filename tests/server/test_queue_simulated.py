@@ -254,7 +254,7 @@ class Pool:
 
 
 @pytest.mark.parametrize("placed_late", [0, 1, 2])
-@pytest.mark.parametrize("seed", range(cases(10, 100)))
+@pytest.mark.parametrize("seed", range(cases(6, 100)))
 def test_fair_share_starts_the_jobs_of_a_trace_when_the_simulator_does(seed: int, placed_late: int) -> None:
     jobs = jobs_of(seed, 100, 8)
     simulated = Simulation(jobs, 8, FairShare(BackfillRules(reservations=1, depth=500))).run().starts
@@ -263,7 +263,7 @@ def test_fair_share_starts_the_jobs_of_a_trace_when_the_simulator_does(seed: int
 
 
 @pytest.mark.parametrize("placed_late", [0, 1])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(cases(4, 40)))
 def test_fifo_starts_them_when_easy_backfill_does_also_with_jobs_in_flight(seed: int, placed_late: int) -> None:
     jobs = jobs_of(seed, 120, 8)
     simulated = Simulation(jobs, 8, Fifo("EASY", EASY)).run().starts
