@@ -140,3 +140,17 @@ async def test_marks_differ_though_nothing_is_answered_between_two_bursts(monkey
         await clients.run(1)
 
     assert len(set(kind.marks)) == len(kind.marks) == BURSTS
+
+
+@pytest.mark.parametrize(("awaited", "expected"), [(0, 1), (4, 4)])
+async def test_lanes_go_on_until_what_is_awaited_has_happened(awaited: int, expected: int) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=404, text="variable not found")
+
+    app = web.Application()
+    app.router.add_route("*", "/v1/var/{name:.*}", answer)
+    async with TestServer(app) as server:
+        clients = Clients([str(server.make_url("")).rstrip("/")], [KIND], seed=1, shape=LoadShape(1, 1, 1))
+        await clients.run(1, until=lambda: len(clients.recorded) >= awaited)
+
+    assert len(clients.recorded) == expected

@@ -12,7 +12,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import aiohttp
@@ -89,11 +89,12 @@ class Clients:
         self.count = 0
         """Operations whose outcome is known or open; requests that were not carried out are none."""
 
-    async def run(self, operations: int) -> None:
-        """Record at least `operations` operations; lanes finish the object that they have begun."""
+    async def run(self, operations: int, *, until: Callable[[], bool] = lambda: True) -> None:
+        """Record at least `operations` operations, and go on `until` it is true; lanes finish the object that they
+        have begun."""
         async with new_session(token=self._token) as session, asyncio.TaskGroup() as group:
             for _ in range(self._shape.lanes):
-                group.create_task(self._lane(Senders(session, group), operations))
+                group.create_task(self._lane(Senders(session, group), lambda: self.count >= operations and until()))
 
     async def read_everywhere(self) -> None:
         """Read each object from every agent with stale reads; all agents must have caught up."""
@@ -104,8 +105,8 @@ class Clients:
                     await drive.burst(done.kind.last_reads(), client=client, is_stale=True)
                 self.recorded[at] = done._replace(operations=(*done.operations, *drive.past))
 
-    async def _lane(self, senders: Senders, operations: int) -> None:
-        while self.count < operations:
+    async def _lane(self, senders: Senders, is_over: Callable[[], bool]) -> None:
+        while not is_over():
             number = next(self._objects)
             kind = self._kinds[number % len(self._kinds)]
             rng = random.Random(f"{self._seed}/{number}")

@@ -58,15 +58,20 @@ def acl_kinds() -> list[Kind]:
 
 
 async def run_program(
-    program: RequestProgram, addresses: Sequence[str], *, settle: Callable[[], None] | None = None
+    program: RequestProgram,
+    addresses: Sequence[str],
+    *,
+    settle: Callable[[], None] | None = None,
+    until: Callable[[], bool] = lambda: True,
 ) -> HistoryReport:
     """Send the program to the agents, read every object from each agent after `settle`, and check the history.
 
+    More requests than the program's follow until `until` is true, as when enough faults have happened.
     `settle` returns when every agent has caught up with all others; without it only the objects' last reads count.
     """
     kinds = program.kinds or all_kinds(program.node_id)
     clients = Clients(addresses, kinds, seed=program.seed, shape=program.shape, token=program.token)
-    await clients.run(program.operations)
+    await clients.run(program.operations, until=until)
     if settle is not None:
         await asyncio.to_thread(settle)
         await clients.read_everywhere()
