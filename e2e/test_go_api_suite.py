@@ -12,13 +12,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from yurt.testing.nightly import is_nightly
 from yurt.testing.processes import ended_at_exit
+from yurt.testing.services.fork_server import forking_program
 from yurt.testing.services.go_programs import build_go_tests, fetched_module, run_go
 
 pytestmark = pytest.mark.timeout(1_500)
@@ -45,9 +46,16 @@ SAMPLE = 5
 RESULT = re.compile(r"^--- (PASS|FAIL|SKIP): (Test\w*) ", re.MULTILINE)
 
 
+class Suite(NamedTuple):
+    """The folder of the suite, with its tests as `api.test`, and the descriptors that they must inherit."""
+
+    folder: Path
+    inherited: tuple[int, ...]
+
+
 @pytest.fixture(scope="module")
-def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the suite, with its tests built as `api.test`; skips where it cannot be fetched or built."""
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    """The suite with its tests built; skips where it cannot be fetched or built."""
     folder = tmp_path_factory.mktemp("go-api")
     (folder / "asking").mkdir()
     (folder / "asking" / "go.mod").write_text(f"module yurt.test/suite\n\ngo 1.26\n\nrequire {MODULE} {VERSION}\n")
@@ -57,11 +65,9 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for each in (folder / "api", *(folder / "api").rglob("*")):
         each.chmod(0o755)
     build_go_tests(folder / "api", folder / "api.test")
-    program = folder / "bin" / "nomad"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m yurt.cli.main "$@"\n')
-    program.chmod(0o755)
-    return folder
+    (folder / "bin").mkdir()
+    with forking_program(folder / "bin" / "nomad") as inherited:
+        yield Suite(folder, inherited)
 
 
 @pytest.fixture
@@ -71,17 +77,17 @@ def ended(tmp_path: Path) -> Iterator[None]:
         yield
 
 
-def results(suite: Path, folder: Path, *flags: str, limit_s: int) -> tuple[dict[str, str], str]:
+def results(suite: Suite, folder: Path, *flags: str, limit_s: int) -> tuple[dict[str, str], str]:
     """The results of the tests that ended in time, by name, and all output."""
-    path = f"{suite / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    path = f"{suite.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "TMPDIR": str(folder)}
     # An agent that compiles all of its modules again at each start may exceed the time that the suite gives it.
     env = {name: env[name] for name in env if not name.startswith("NOMAD_") and name != "PYTHONDONTWRITEBYTECODE"}
-    command = [suite / "api.test", "-test.v", f"-test.timeout={limit_s}s", f"-test.parallel={AT_ONCE}", *flags]
+    command = [suite.folder / "api.test", "-test.v", f"-test.timeout={limit_s}s", f"-test.parallel={AT_ONCE}", *flags]
     with (folder / "output").open("w+") as output:
         subprocess.run(
-            command, cwd=suite / "api", env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            timeout=limit_s + 30, check=False,
+            command, cwd=suite.folder / "api", env=env, stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT, timeout=limit_s + 30, check=False, pass_fds=suite.inherited,
         )  # fmt: skip
         output.seek(0)
         text = output.read()
@@ -92,8 +98,10 @@ def one_of(names: Iterable[str]) -> str:
     return f"^({'|'.join(sorted(names))})$"
 
 
-def listed_tests(suite: Path) -> set[str]:
-    words = subprocess.run([suite / "api.test", "-test.list=."], capture_output=True, text=True, check=True).stdout
+def listed_tests(suite: Suite) -> set[str]:
+    words = subprocess.run(
+        [suite.folder / "api.test", "-test.list=."], capture_output=True, text=True, check=True
+    ).stdout
     return {word for word in words.split() if word.startswith("Test")}
 
 
@@ -110,7 +118,7 @@ def test_a_sample_has_tests_of_each_kind() -> None:
     assert sampled(names) == {"TestJobs_0", "TestJobs_4", "TestJobs_9", "TestAgent_Self", "TestNodes_List"}
 
 
-def test_the_suite_of_nomads_go_package_passes(suite: Path, tmp_path: Path, ended: None) -> None:
+def test_the_suite_of_nomads_go_package_passes(suite: Suite, tmp_path: Path, ended: None) -> None:
     listed = listed_tests(suite) - ELSEWHERE.keys()
     asked = listed if is_nightly() else sampled(listed)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from yurt.testing.agent import YURT, Agent, running_agent, wait_for, yurt
+from yurt.testing.processes import descendants
 from yurt.testing.services import fork_server
 from yurt.testing.services.fork_server import Command, ForkedCommand, ForkServer
 
@@ -154,3 +155,63 @@ def test_tests_may_ask_for_new_interpreters(active: None, tmp_path: Path, monkey
     monkeypatch.setenv(fork_server.NEW_INTERPRETERS, "1")
     with fork_server.fork_server():
         assert yurt("version", cwd=tmp_path).args[:3] == YURT
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, tuple[int, ...]]]:
+    """An executable that runs `yurt` in a fork, and the descriptors for it."""
+    path = tmp_path_factory.mktemp("program") / "nomad"
+    with fork_server.forking_program(path) as inherited:
+        yield path, inherited
+
+
+def test_a_program_says_and_ends_as_a_new_interpreter(
+    program: tuple[Path, tuple[int, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOMAD_ADDR", "http://127.0.0.1:1")
+    path, inherited = program
+    for words, text in ((["fmt", "-"], b'job  "a"  {}'), (["node", "status"], b""), (["node", "stat"], b"")):
+        done, new = (
+            subprocess.run([*command, *words], cwd=tmp_path, input=text, capture_output=True, check=False, pass_fds=fds)
+            for command, fds in (([path], inherited), (YURT, ()))
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (new.returncode, new.stdout, new.stderr)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_program_passes_signals_on(program: tuple[Path, tuple[int, ...]], tmp_path: Path, number: int) -> None:
+    path, inherited = program
+    agent = Agent(tmp_path, data_dir=None)
+    with subprocess.Popen([path, "agent", "-dev", "-config", agent.config], pass_fds=inherited) as process:
+        agent.process = process
+        wait_for("a ready node", agent.is_ready)
+        process.send_signal(number)
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_program_ends_by_the_signal_that_ends_its_fork(program: tuple[Path, tuple[int, ...]], number: int) -> None:
+    (path, inherited), before = program, descendants()
+    with subprocess.Popen([path, "fmt", "-"], stdin=subprocess.PIPE, pass_fds=inherited) as process:
+        (fork,) = wait_for("the fork", lambda: descendants() - before - {process.pid})
+        os.kill(fork, number)
+        assert process.wait(60) == -number
+
+
+def test_what_killed_programs_leave_ends_with_the_block(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, data_dir=None)
+    with fork_server.forking_program(tmp_path / "nomad") as inherited:
+        command = [tmp_path / "nomad", "agent", "-dev", "-config", agent.config]
+        with subprocess.Popen(command, pass_fds=inherited) as agent.process:
+            wait_for("a ready node", agent.is_ready)
+            agent.process.kill()
+        assert agent.get("/v1/nodes")
+    with pytest.raises(ConnectionRefusedError):
+        agent.get("/v1/nodes")
+
+
+def test_a_program_may_be_a_new_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(fork_server.NEW_INTERPRETERS, "1")
+    with fork_server.forking_program(tmp_path / "nomad") as inherited:
+        assert inherited == ()
+        assert b"Yurt" in subprocess.run([tmp_path / "nomad", "version"], stdout=subprocess.PIPE, check=True).stdout

@@ -20,23 +20,25 @@ import pickle
 import pkgutil
 import select
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from yurt.testing.nightly import is_nightly
+from yurt.testing.services import fork_program
 
 START_VARIABLES = ("PYTHON", "LANG", "LC_", "LD_", "TZ", "MALLOC_", "OPENSSL_", "OPENBLAS_")
 """The first letters of variables that an interpreter, or a library that it loads, reads once."""
 NEW_INTERPRETERS = "YURT_NEW_INTERPRETERS"
-START_LIMIT_S = 120.0
+START_LIMIT_S, END_LIMIT_S = 120.0, 30.0
 APART = ("testing", "ui", "executor")
 """Parts of Yurt that no command imports as a whole: `executor` has the programs of other processes."""
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
@@ -122,6 +124,21 @@ class ForkServer:
         ours.shutdown(socket.SHUT_WR)
         return ForkedCommand(args, ours)
 
+    @property
+    def descriptor(self) -> int:
+        """What the processes that start programs of `forking_program` must inherit, under the same number."""
+        return self._control.fileno()
+
+    def end_commands(self) -> None:
+        """Terminate the commands that run, and wait for their ends."""
+        import psutil
+
+        found = psutil.Process(self._process.pid).children()
+        for each in found:
+            with suppress(psutil.NoSuchProcess):
+                each.terminate()
+        psutil.wait_procs(found, timeout=END_LIMIT_S)
+
     def close(self) -> None:
         """End the server; commands that run go on."""
         self._control.close()
@@ -137,7 +154,7 @@ class _Active:
 @contextmanager
 def fork_server() -> Iterator[None]:
     """Run commands in forks during the block, unless the environment asks for new interpreters."""
-    if NEW_INTERPRETERS in os.environ or is_nightly() or not hasattr(os, "pidfd_open"):
+    if not _may_fork():
         yield
         return
     server = _Active.server = ForkServer()
@@ -146,6 +163,31 @@ def fork_server() -> Iterator[None]:
     finally:
         _Active.server = None
         server.close()
+
+
+@contextmanager
+def forking_program(path: Path) -> Iterator[tuple[int, ...]]:
+    """Write an executable that runs `yurt`, in a fork unless the environment asks for new interpreters.
+
+    For programs of others that start Yurt as a process. Yields the descriptors that they must inherit. Commands that
+    still run at the end of the block are terminated: a program that was killed (SIGKILL) leaves its fork.
+    """
+    server = ForkServer() if _may_fork() else None
+    words = [sys.executable, "-m", "yurt.cli.main"]
+    if server is not None:
+        words = [sys.executable, "-I", "-S", "-E", fork_program.__file__, str(server.descriptor)]
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    path.chmod(0o755)
+    try:
+        yield () if server is None else (server.descriptor,)
+    finally:
+        if server is not None:
+            server.end_commands()
+            server.close()
+
+
+def _may_fork() -> bool:
+    return NEW_INTERPRETERS not in os.environ and not is_nightly() and hasattr(os, "pidfd_open")
 
 
 @contextmanager
