@@ -16,7 +16,8 @@ from yurt.testing.sim.run import report_text, run_plan
 
 SMALL = {"servers": 3, "clients": 2, "users": 2, "active_s": 25.0, "user_pause_s": 1.0, "fault_pause_s": 4.0}
 OF_SERVERS = tuple(each for each in FAULTS if "client" not in each and not each.startswith("driver"))
-SEEDS = range(100) if is_nightly() else (739950, datetime.date.today().toordinal())
+TODAY = datetime.date.today().toordinal()
+SEEDS = range(100) if is_nightly() else (739950, TODAY)
 """One that found a bug, and a new one each day; a failure prints the command that replays it."""
 
 
@@ -36,7 +37,7 @@ def test_answers_are_explained_by_some_order_while_servers_fail() -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: "today" if seed == TODAY else str(seed))
 def test_a_drawn_seed_is_clean(seed: int) -> None:
     report = run_plan(draw(seed, **SMALL))
     assert not report.problem, report_text(report)
