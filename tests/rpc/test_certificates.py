@@ -42,6 +42,13 @@ def test_a_certificate_names_the_role_and_is_believed() -> None:
     assert facts_of(root.certificate).is_authority
 
 
+def test_any_authority_of_a_bundle_may_have_signed_a_certificate() -> None:
+    """While an authority is replaced a bundle holds both, the old one first."""
+    old, new = authority(), authority()
+    made = make_certificate(Wish(common_name="client.global.nomad", days=1), new, NOW)
+    check_pair(made, old.certificate + new.certificate)
+
+
 def test_what_does_not_belong_together_is_refused() -> None:
     root, other = authority(), authority()
     made = make_certificate(Wish(common_name="client.global.nomad", days=1), root, NOW)

@@ -135,11 +135,7 @@ def authority_of(certificate: bytes, bundle: bytes) -> CertificateFacts:
 
     While an authority is replaced a bundle holds the old one and the new one, in any order.
     """
-    try:
-        found = x509.load_pem_x509_certificates(bundle)
-    except ValueError:
-        raise Invalid("this is not a certificate in PEM form") from None
-    issued = _certificate(certificate)
+    found, issued = _certificates(bundle), _certificate(certificate)
     found.sort(key=lambda each: (not _has_issued(each, issued), each.not_valid_after_utc))
     return facts_of(found[0].public_bytes(serialization.Encoding.PEM))
 
@@ -152,15 +148,13 @@ def _has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> b
     return True
 
 
-def check_pair(pair: CertificatePair, authority: bytes) -> None:
-    """Raises Invalid unless key and certificate match and the authority signed the certificate."""
+def check_pair(pair: CertificatePair, bundle: bytes) -> None:
+    """Raises Invalid unless key and certificate match and an authority of the bundle signed the certificate."""
     certificate, key = _certificate(pair.certificate), _key(pair.key)
     if certificate.public_key() != key.public_key():
         raise Invalid("the certificate and the key do not belong together")
-    try:
-        certificate.verify_directly_issued_by(_certificate(authority))
-    except (ValueError, TypeError, InvalidSignature):
-        raise Invalid("the certificate is not signed by the authority of ca_file") from None
+    if not any(_has_issued(authority, certificate) for authority in _certificates(bundle)):
+        raise Invalid("the certificate is not signed by the authority of ca_file")
 
 
 def _builder(
@@ -219,6 +213,13 @@ def _loaded(authority: CertificatePair) -> tuple[x509.Certificate, PrivateKey]:
 def _certificate(pem: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        raise Invalid("this is not a certificate in PEM form") from None
+
+
+def _certificates(bundle: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(bundle)
     except ValueError:
         raise Invalid("this is not a certificate in PEM form") from None
 
