@@ -428,16 +428,21 @@ def test_a_slow_member_has_the_time_that_etcd_takes_to_end_in_order(config: Etcd
 
 
 @needs_etcd
-async def test_a_member_that_was_killed_keeps_its_settings(config: EtcdMemberConfig) -> None:
+async def test_a_member_that_was_killed_keeps_its_settings(
+    config: EtcdMemberConfig, caplog: pytest.LogCaptureFixture
+) -> None:
     """It may have lost its last commits, on which the other settings rely."""
+    caplog.set_level(logging.INFO)
     async with running(config) as (member,):
         await wait_answer(config)
         os.kill(member.pid, signal.SIGKILL)
         assert not await member.renew(replace(config, heartbeat_ms=60))
         assert member.config == config
         await wait_answer(config)
+        assert "other settings" not in caplog.text
         assert await member.renew(replace(config, heartbeat_ms=60))
         assert member.config.heartbeat_ms == 60
+        assert "etcd is started again with other settings" in caplog.text
 
 
 @needs_etcd

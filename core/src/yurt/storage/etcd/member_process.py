@@ -224,9 +224,7 @@ class EtcdMember:
         raise damaged(folder, f"etcd cannot use the files of its member below {folder}; it said: {process.damage}")
 
     def _report_end(self, process: _Process) -> None:
-        if process.is_renewed:
-            log.info("etcd is started again with other settings")
-        else:
+        if not process.is_renewed:  # `renew` reports whether the next start has other settings
             log.error("etcd ended (%s), it is started again; %s", process.exit_text, process.last_words)
 
     async def renew(self, config: EtcdMemberConfig) -> bool:
@@ -241,6 +239,7 @@ class EtcdMember:
         if not await _end(process, renew_limit_s(self.config)):
             return False
         self.config = config
+        log.info("etcd is started again with other settings")
         return True
 
     async def stop(self) -> None:
