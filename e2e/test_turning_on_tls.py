@@ -26,7 +26,11 @@ WAITS_FOR_ONE = "waiting for srv3.global: restart with `tls { rpc = true }`"
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority, and certificates of a server and of a client."""
-    folder = tmp_path_factory.mktemp("keys")
+    return made_keys(tmp_path_factory.mktemp("keys"))
+
+
+def made_keys(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
     for words in (["ca", "create"], ["cert", "create", "-server"], ["cert", "create", "-client"]):
         yurt("tls", *words, cwd=folder).check_returncode()
     return folder
@@ -202,6 +206,37 @@ def check_a_new_server_joins(cluster: RealCluster, keys: Path) -> None:
     fourth.start()
     check_it_works(cluster, "with-four")
     wait_all_by_tls(cluster)
+
+
+def test_a_certificate_of_another_authority_keeps_the_members_in_plain_text_until_it_is_corrected(
+    tmp_path: Path, keys: Path
+) -> None:
+    refused = "is not signed by an authority in this server's ca_file"
+    other_keys = made_keys(tmp_path / "other-keys")
+    with real_cluster(tmp_path) as cluster:
+        first, second, third = cluster.servers
+        for each, own_keys in ((first, keys), (third, keys), (second, other_keys)):
+            each.stop()
+            set_tls(each, tls_block(own_keys, rpc_upgrade_mode=True))
+            each.spawn()
+            if each is not second:
+                wait_for(f"{each.name} to be ready", each.is_ready, LIMIT_S)
+        for each, other in (
+            (first, f"server {second.full_name}"),
+            (third, f"server {second.full_name}"),
+            (second, f"the server at {first.at('serf')}"),
+        ):
+            told = f"the certificate of {other} {refused}"
+            wait_for(f"{each.name}: {told}", partial(is_told, each, told), LIMIT_S)
+        first.change("namespace", "apply", "while-it-waits")
+        for each in cluster.servers:
+            wait_for(f"the change at {each.name}", partial(has_namespace, each, "while-it-waits"), LIMIT_S)
+        assert not any(is_told(each, "the etcd member turns to TLS") for each in cluster.servers)
+        second.stop()
+        set_tls(second, tls_block(keys, rpc_upgrade_mode=True))
+        second.start()
+        check_it_works(cluster, "corrected")
+        wait_all_by_tls(cluster)
 
 
 def test_tasks_run_on_while_tls_is_turned_on_in_upgrade_mode(tmp_path: Path, keys: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from contextlib import suppress
 
 import pytest
-from yurt.agent.cluster.peer_address import PeerAddress, before_its_turn, without_tls
+from yurt.agent.cluster.peer_address import OtherServers, PeerAddress, before_its_turn, without_tls
 from yurt.agent.cluster.voters import Reach, Voter
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace
@@ -14,6 +15,7 @@ from yurt.structs.member import FAILED, Member
 from yurt.testing.fake_cluster import member
 
 ALL = tuple(member(name, has_tls=True) for name in "abc")
+OURS = "ours"
 PLAIN, BOTH, TLS = Reach.IN_PLAIN_TEXT, Reach.BY_BOTH, Reach.BY_TLS
 
 
@@ -58,7 +60,8 @@ class World:
     """Three servers, and the changes of etcd's member list on which a majority has agreed.
 
     A member knows a prefix of them. A kill takes it back to what an orderly end has last written, which is worse than
-    what etcd does. Chance decides who learns what, and where a server is killed.
+    what etcd does. Chance decides who learns what, where a server is killed, whose certificate another authority has
+    signed, and when the operator corrects that one and restarts its server.
     """
 
     def __init__(self, seed: int) -> None:
@@ -91,7 +94,10 @@ class World:
     async def step(self) -> None:
         """One server starts, is killed, learns, or looks at its address."""
         server = self.chance.choice(list(self.servers.values()))
-        if not server.runs:
+        if server.authority != OURS and self.chance.random() < 0.02:
+            server.kill()
+            server.authority = OURS
+        elif not server.runs:
             server.runs = True
         elif self.has_majority(server) and self.chance.random() < 0.5:
             server.known = self.chance.randint(server.known, len(self.agreed))
@@ -127,21 +133,35 @@ class Server:
         self.member, self._world = own, world
         self.runs, self.has_peer_tls = True, False
         self.known = self.written = 0
+        self.authority = world.chance.choice((OURS, OURS, f"another of {own.name}"))
 
     def __repr__(self) -> str:
         return f"{self.member.name} (TLS: {self.has_peer_tls}, knows {self.known})"
 
     def reaches(self, other: Server) -> bool:
         reach = self._world.reach(other, self.known)
-        return reach is BOTH or (reach is TLS) == other.has_peer_tls
+        is_accepted = not other.has_peer_tls or self.authority == other.authority
+        return is_accepted and (reach is BOTH or (reach is TLS) == other.has_peer_tls)
 
     def kill(self) -> None:
         self.runs, self.known = False, self.written
 
     async def look(self) -> None:
-        address = PeerAddress(self, self, own=self.member, members=self._world.members, env=self)  # type: ignore[arg-type]
+        servers = OtherServers(self._world.members, lambda: (), self)
+        address = PeerAddress(self, self, own=self.member, servers=servers, env=self)  # type: ignore[arg-type]
         with suppress(Rested):
             await address.run()
+
+    async def problem_with(self, server: Member) -> str:
+        self._world.moment()
+        other = self._world.servers[server.name]
+        return "" if other.runs and other.authority == self.authority else "they do not accept each other"
+
+    async def mismatches(self, _names: Mapping[str, str]) -> tuple[str, ...]:
+        return ()
+
+    def monotonic(self) -> float:
+        return 0.0
 
     async def sleep(self, _seconds: float) -> None:
         raise Rested

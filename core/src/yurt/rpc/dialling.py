@@ -28,6 +28,12 @@ class NoTls(Unavailable):
     """The other end does not speak TLS."""
 
 
+class Untrusted(Unavailable):
+    """The other end's certificate is not accepted here; `code` is OpenSSL's verification error (`X509_V_ERR_*`)."""
+
+    code = 0
+
+
 class Security(NamedTuple):
     """The TLS settings for dialling: credentials, read again for each connection, and the server's expected name.
 
@@ -86,7 +92,9 @@ async def _connect(wire: SocketWire, address: str, security: Security | None, li
     except TimeoutError:
         raise Unavailable(f"it cannot be reached within {limit_s:g} s") from None
     except ssl.SSLCertVerificationError as error:
-        raise Unavailable(f"no connection by TLS: {error.verify_message or error}") from None
+        untrusted = Untrusted(f"no connection by TLS: {error.verify_message or error}")
+        untrusted.code = error.verify_code
+        raise untrusted from None
     except ssl.SSLError as error:
         raise NoTls(f"no connection by TLS: {error.reason or error}; {PLAIN_HINT}") from None
     except ConnectionResetError as error:

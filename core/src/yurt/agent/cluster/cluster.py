@@ -16,6 +16,7 @@ from pathlib import Path
 from yurt import __version__
 from yurt.agent.addresses import bracketed, host_of, with_port
 from yurt.agent.blocks.cluster import ALONE, OWN_ETCD, SERF_PORT
+from yurt.agent.cluster.certificate_probe import CertificateProbe
 from yurt.agent.cluster.dead_servers import DeadServerCleanup
 from yurt.agent.cluster.exchange import ASK_INTERVAL_S, Exchange
 from yurt.agent.cluster.formation import lost_majority
@@ -27,7 +28,7 @@ from yurt.agent.cluster.members_listener import MembersListener
 from yurt.agent.cluster.members_port import admits_nobody
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.own_etcd import ADVICE_AFTER_S, OwnEtcd, etcd_address
-from yurt.agent.cluster.peer_address import PeerAddress
+from yurt.agent.cluster.peer_address import OtherServers, PeerAddress
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.cluster.voters import Admitter, EtcdAdmin, leave, put_out
 from yurt.agent.config import AgentConfig
@@ -174,12 +175,20 @@ class ServerCluster:
             leads=lambda: self._local.leader_name == self._membership.own.name,
             config=self._autopilot,
         )
-        address = PeerAddress(self._etcd, self._admin, own=self._membership.own, members=self.members, env=self._env)
+        probe = CertificateProbe(self._exchange.hello, security=self._security, region=self._config.region)
+        servers = OtherServers(self.members, self._configured_addresses, probe)
+        address = PeerAddress(self._etcd, self._admin, own=self._membership.own, servers=servers, env=self._env)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._etcd.run(), name="own etcd member")
             supervised(group, "servers that are gone", minder.run())
             supervised(group, "own peer address", address.run())
             supervised(group, "majority with data", self._warn_of_lost_majority())
+
+    def _configured_addresses(self) -> tuple[str, ...]:
+        """The addresses of servers to join, and those remembered, without this server's own."""
+        settings, own = self._config.cluster, self._membership.own.address
+        found = dict.fromkeys((*settings.start_join, *settings.retry_join, *self._memory.addresses))
+        return tuple(address for address in found if address != own)
 
     async def _warn_of_lost_majority(self) -> None:
         """Log the operator's next step when a majority of the servers has lost its data."""

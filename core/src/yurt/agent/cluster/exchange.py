@@ -84,15 +84,18 @@ class Exchange:
                 await self._exchange(port)
 
     def _link(self, address: str, region: str, *, level: int = logging.INFO) -> Link:
-        hello = Hello(
+        dialler = Dialler(self.hello, self._security.dialling(region))
+        return Link((address,), dialler=dialler, serves={}, env=self._env, level=level)
+
+    def hello(self) -> Hello:
+        """The greeting of this server."""
+        return Hello(
             version=__version__,
             role="server",
             region=self._membership.own.region,
             name=self._own_name,
             node_id=self._membership.run_id,
         )
-        security = self._security.dialling(region)
-        return Link((address,), dialler=Dialler(lambda: hello, security), serves={}, env=self._env, level=level)
 
     async def ask_once(self, address: str, region: str, ask: Ask[T], *, limit_s: float = JOIN_LIMIT_S) -> T:
         """Call the server at an address over a connection made for this call; raises a YurtError."""

@@ -5,23 +5,27 @@ majority. So members whose servers were given TLS go on in plain text at first. 
 member takes three steps:
 
 1. It has the others record a plain URL and one of TLS for it; they try both. It still takes plain connections.
-2. Once its own data hold that record of every member, it restarts its etcd, which takes TLS connections only from then
-   on. The members do this one after the other, by name, so that a majority goes on meanwhile.
+2. Once its own data hold that record of every member, and it and the server of each other member accept each other's
+   certificates, it restarts its etcd, which takes TLS connections only from then on. The members do this one after the
+   other, by name, so that a majority goes on meanwhile.
 3. It has the others drop its plain URL.
 
 Of two members at least one reaches the other at all times, whatever either has missed, and etcd needs no more:
 
 - One that takes plain connections has a plain URL in every version of the record, so all others reach it.
 - Two that take TLS connections only: the later one turned when its data held a URL of TLS of the earlier one, and its
-  etcd wrote these data to the disk before it ended.
+  etcd wrote these data to the disk before it ended. The two servers had just connected by TLS, with the certificates
+  that their etcd members show.
 
-So a crash or a power failure at any step, and any order of restarts, leave members that find each other again.
+So a crash or a power failure at any step, and any order of restarts, leave members that find each other again. A
+certificate that another server does not accept keeps the members in plain text until its files are corrected.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from yurt.agent.cluster.own_etcd import OwnEtcd
 from yurt.agent.cluster.voters import EtcdAdmin, Reach, Voter
@@ -32,6 +36,20 @@ from yurt.structs.member import ALIVE, Member
 log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S, SETTLED_INTERVAL_S = 1.0, 30.0
+MISMATCH_INTERVAL_S = 10.0
+"""How often servers that are not heard are asked for their certificates."""
+
+
+class Probe(Protocol):
+    """Whether this server and others accept each other's certificates (`CertificateProbe`)."""
+
+    async def problem_with(self, server: Member) -> str:
+        """Why the etcd members of the two servers could not reach each other by TLS; "" if they could."""
+        ...
+
+    async def mismatches(self, names: Mapping[str, str]) -> tuple[str, ...]:
+        """What this server and others do not accept of each other's certificates; `names`: theirs by address, or ""."""
+        ...
 
 
 def without_tls(voters: Sequence[Voter], members: Iterable[Member]) -> str:
@@ -55,18 +73,28 @@ def before_its_turn(own: str, voters: Sequence[Voter]) -> str:
     return f"waiting for the etcd member of {earlier[0]} to turn to TLS first" if earlier else ""
 
 
+class OtherServers(NamedTuple):
+    """What is known of the other servers."""
+
+    members: Callable[[], tuple[Member, ...]]
+    """All servers, this one included."""
+    addresses: Callable[[], tuple[str, ...]]
+    """Where servers may be reached that are not among them: configured or remembered addresses."""
+    probe: Probe
+
+
 class PeerAddress:
     """The address at which other members reach this server's member."""
 
-    def __init__(
-        self, etcd: OwnEtcd, admin: EtcdAdmin, *, own: Member, members: Callable[[], tuple[Member, ...]], env: Env
-    ) -> None:
+    def __init__(self, etcd: OwnEtcd, admin: EtcdAdmin, *, own: Member, servers: OtherServers, env: Env) -> None:
         self._etcd = etcd
         self._admin = admin
         self._own = own
-        self._members = members
+        self._servers = servers
         self._env = env
         self._reported = ""
+        self._mismatches: tuple[str, ...] = ()
+        self._mismatches_at = -MISMATCH_INTERVAL_S
 
     async def run(self) -> None:
         """Keep the recorded URLs right until cancelled; a removed member rejoins at the new address."""
@@ -92,16 +120,39 @@ class PeerAddress:
 
     async def _turn(self, mine: Voter, voters: Sequence[Voter]) -> None:
         """Take the next step towards TLS, if there is one."""
-        problem = without_tls(voters, self._members())
+        problem = without_tls(voters, self._servers.members())
         if problem:
-            self._report(problem)
+            self._report("; ".join((problem, *await self._seen_mismatches())))
             await self._record(mine, Reach.IN_PLAIN_TEXT if mine.reach is Reach.IN_PLAIN_TEXT else Reach.BY_BOTH)
         elif not await self._record(mine, Reach.BY_BOTH):
-            # What follows relies on the same answer of etcd; so nothing is awaited before etcd ends.
-            problem = before_its_turn(self._own.name, voters)
+            problem = before_its_turn(self._own.name, voters) or await self._certificate_problem(voters)
             self._report(problem)
-            if not problem:
+            # etcd's data may have changed meanwhile; after this answer nothing is awaited before etcd ends.
+            if not problem and list(await self._admin.voters()) == list(voters):
                 await self._etcd.turn_to_tls()
+
+    async def _certificate_problem(self, voters: Sequence[Voter]) -> str:
+        """Why this member could not reach each other one by TLS; "" if it could."""
+        servers = {each.name: each for each in self._servers.members()}
+        problems = []
+        for voter in voters:
+            if voter.name == self._own.name:
+                continue
+            if voter.name not in servers:
+                problems.append(f"server {voter.name} is not known any more")
+            elif problem := await self._servers.probe.problem_with(servers[voter.name]):
+                problems.append(problem)
+        return f"the etcd member goes on in plain text: {'; '.join(problems)}" if problems else ""
+
+    async def _seen_mismatches(self) -> tuple[str, ...]:
+        """The certificates that keep servers from being heard, as of the last few seconds."""
+        if self._env.monotonic() - self._mismatches_at >= MISMATCH_INTERVAL_S:
+            known = {each.address: each for each in self._servers.members()}
+            unknown = {address: "" for address in self._servers.addresses() if address not in known}
+            silent = {address: each.name for address, each in known.items() if each.status != ALIVE}
+            self._mismatches = await self._servers.probe.mismatches({**silent, **unknown})
+            self._mismatches_at = self._env.monotonic()
+        return self._mismatches
 
     def _report(self, problem: str) -> None:
         """Warn of an obstacle, once."""

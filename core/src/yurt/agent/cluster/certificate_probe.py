@@ -1,0 +1,105 @@
+"""Finds out whether two servers accept each other's certificates, before their etcd members depend on it.
+
+etcd's members show the agents' certificates and check what agents check: authority, dates and role. So a new connection
+by TLS to another server's port, with the files as they are now, gives etcd's answer for both directions while its
+members still speak plain text. The other end's refusal comes after the handshake (TLS 1.3): so its greeting counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from yurt.agent.addresses import host_of
+from yurt.agent.cluster.security import ServerSecurity
+from yurt.rpc.certificates import SERVER, role_name
+from yurt.rpc.dialling import Dialler, Untrusted
+from yurt.rpc.frames import Hello
+from yurt.rpc.wire import ConnectionLost, names_in
+from yurt.sdk.errors import PermissionDenied, Unavailable, YurtError
+from yurt.structs.member import Member
+
+NOT_YET_VALID, EXPIRED, HOSTNAME_MISMATCH = 9, 10, 62
+"""OpenSSL's `X509_V_ERR_CERT_NOT_YET_VALID`, `_CERT_HAS_EXPIRED` and `_HOSTNAME_MISMATCH`."""
+UNKNOWN_AUTHORITY: Final = (2, 7, 18, 19, 20, 21, 30)
+"""OpenSSL's errors of a certificate that no known authority has signed."""
+UNKNOWN_AUTHORITY_TEXT: Final = (
+    "is not signed by an authority in this server's ca_file: sign it by that authority, or add its own authority to "
+    "the ca_file of all servers"
+)
+
+
+class CertificateMismatch(Unavailable):
+    """One of two servers does not accept the other one's certificate."""
+
+
+class CertificateProbe:
+    """Connects by TLS to other servers; never in plain text, also where `rpc_upgrade_mode` allows that."""
+
+    def __init__(self, hello: Callable[[], Hello], *, security: ServerSecurity, region: str) -> None:
+        """`region`: that of this server and of the servers that it connects to."""
+        self._hello = hello
+        self._security = security
+        self._region = region
+
+    async def problem_with(self, server: Member) -> str:
+        """Why the etcd members of this server and that one could not reach each other by TLS now; "" if they could."""
+        who, host = f"server {server.name}", host_of(server.etcd_addr)
+        try:
+            names = await self._names_shown(server.address, who)
+        except YurtError as error:
+            return str(error) if isinstance(error, CertificateMismatch) else f"{who}: {error}"
+        if host in names:
+            return ""
+        return (
+            f"the certificate of {who} does not name {host}, where its etcd member is reached: make one with "
+            f"`yurt tls cert create -server -additional-ipaddress {host}`"
+        )
+
+    async def mismatches(self, names: Mapping[str, str]) -> tuple[str, ...]:
+        """The certificates that this server or others refuse; other failures do not count.
+
+        `names`: those of the others by their addresses, "" for unknown ones.
+        """
+        found = []
+        for address, name in names.items():
+            try:
+                await self._names_shown(address, f"server {name}" if name else f"the server at {address}")
+            except CertificateMismatch as error:
+                found.append(str(error))
+            except YurtError:
+                continue
+        return tuple(found)
+
+    async def _names_shown(self, address: str, who: str) -> tuple[str, ...]:
+        """The names in the certificate of the server at an address; raises CertificateMismatch or Unavailable."""
+        security = self._security.dialling(self._region)
+        assert security is not None, "a server without TLS asks for no certificates"
+        dialler = Dialler(self._hello, security._replace(allows_plain=False))
+        try:
+            wire = await dialler.reach(address)
+        except Untrusted as error:
+            raise CertificateMismatch(self._refused_here(who, error)) from None
+        try:
+            await dialler.greet(wire)
+            return names_in(wire.certificate)
+        except ConnectionLost:
+            raise CertificateMismatch(
+                f"{who} ended the connection when it had seen this server's certificate: its log gives the reason "
+                '("a connection is refused")'
+            ) from None
+        except PermissionDenied as error:
+            raise CertificateMismatch(f"{who} does not accept this server's certificate: {error}") from None
+        finally:
+            wire.close()
+
+    def _refused_here(self, who: str, error: Untrusted) -> str:
+        texts = {
+            NOT_YET_VALID: "is not valid yet: check the clocks of both servers",
+            EXPIRED: "has expired, or that of its authority: renew it",
+            HOSTNAME_MISMATCH: (
+                f"does not name {role_name(SERVER, self._region)}: make one with `yurt tls cert create -server`"
+            ),
+            **dict.fromkeys(UNKNOWN_AUTHORITY, UNKNOWN_AUTHORITY_TEXT),
+        }
+        return f"the certificate of {who} {texts.get(error.code, f'is not accepted: {error}')}"

@@ -1,0 +1,136 @@
+"""A server finds out whether another one and it accept each other's certificates, over a real connection by TLS."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from yurt.agent.cluster.certificate_probe import CertificateProbe
+from yurt.agent.cluster.exchange import Exchange
+from yurt.agent.cluster.members_listener import MembersListener
+from yurt.agent.cluster.membership import Membership
+from yurt.agent.cluster.security import ServerSecurity
+from yurt.agent.tls import TlsSettings
+from yurt.rpc.certificates import CLIENT, SERVER, CertificatePair, Wish, make_authority, make_certificate, role_name
+from yurt.runtime.env import RealEnv
+from yurt.sdk.value import NANOSECONDS, UnixNano, replace
+from yurt.structs.member import Member
+from yurt.testing.fake_cluster import member
+
+HERE = "127.0.0.1"
+DAY_NS = 24 * 3600 * NANOSECONDS
+NO_AUTHORITY = "the certificate of server b.global is not signed by an authority in this server's ca_file"
+
+
+def authority() -> CertificatePair:
+    return make_authority(Wish(common_name="Nomad Agent CA", days=9), RealEnv().now())
+
+
+def settings(
+    folder: Path, signer: CertificatePair, *, trusts: tuple[CertificatePair, ...] = (), role: str = SERVER,
+    address: str = HERE, begins_days_ago: int = 0,
+) -> TlsSettings:  # fmt: skip
+    """The `tls` block of a server whose certificate is valid for two days; it trusts its signer unless told."""
+    folder.mkdir()
+    wish = Wish(common_name=role_name(role, "global"), days=2, addresses=(address,), is_server=True)
+    pair = make_certificate(wish, signer, UnixNano(RealEnv().now() - begins_days_ago * DAY_NS))
+    (folder / "ca.pem").write_bytes(b"".join(each.certificate for each in trusts or (signer,)))
+    (folder / "cert.pem").write_bytes(pair.certificate)
+    (folder / "key.pem").write_bytes(pair.key)
+    return TlsSettings(
+        rpc=True, ca_file=f"{folder}/ca.pem", cert_file=f"{folder}/cert.pem", key_file=f"{folder}/key.pem"
+    )
+
+
+@asynccontextmanager
+async def listening(tls: TlsSettings) -> AsyncIterator[Member]:
+    """The server `b`, which listens for other servers."""
+    membership = Membership(member("b"), env=RealEnv())
+    listener = MembersListener(membership, security=ServerSecurity(tls))
+    port = await listener.start(f"{HERE}:0")
+    try:
+        yield replace(membership.own, address=f"{HERE}:{port}", etcd_addr=f"{HERE}:4649", has_tls=tls.rpc)
+    finally:
+        await listener.stop()
+
+
+def probe(tls: TlsSettings) -> CertificateProbe:
+    """That of the server `a`."""
+    security, env = ServerSecurity(tls), RealEnv()
+    exchange = Exchange(Membership(member("a"), env=env), security=security, env=env)
+    return CertificateProbe(exchange.hello, security=security, region="global")
+
+
+async def problem(own: TlsSettings, other: TlsSettings) -> str:
+    async with listening(other) as server:
+        return await probe(own).problem_with(server)
+
+
+async def test_servers_whose_certificates_one_authority_signed_accept_each_other(tmp_path: Path) -> None:
+    signer = authority()
+    assert await problem(settings(tmp_path / "a", signer), settings(tmp_path / "b", signer)) == ""
+
+
+async def test_servers_that_name_each_others_authority_accept_each_other(tmp_path: Path) -> None:
+    first, second = authority(), authority()
+    own = settings(tmp_path / "a", first, trusts=(first, second))
+    assert await problem(own, settings(tmp_path / "b", second, trusts=(second, first))) == ""
+
+
+async def test_a_certificate_of_another_authority_is_named(tmp_path: Path) -> None:
+    found = await problem(settings(tmp_path / "a", authority()), settings(tmp_path / "b", authority()))
+    assert found.startswith(NO_AUTHORITY)
+
+
+async def test_an_expired_certificate_is_named(tmp_path: Path) -> None:
+    signer = authority()
+    found = await problem(settings(tmp_path / "a", signer), settings(tmp_path / "b", signer, begins_days_ago=3))
+    assert found.startswith("the certificate of server b.global has expired")
+
+
+async def test_a_certificate_that_is_not_valid_yet_is_named(tmp_path: Path) -> None:
+    signer = authority()
+    found = await problem(settings(tmp_path / "a", signer), settings(tmp_path / "b", signer, begins_days_ago=-1))
+    assert found.startswith("the certificate of server b.global is not valid yet")
+
+
+async def test_a_certificate_of_another_role_is_named(tmp_path: Path) -> None:
+    signer = authority()
+    found = await problem(settings(tmp_path / "a", signer), settings(tmp_path / "b", signer, role=CLIENT))
+    assert found.startswith("the certificate of server b.global does not name server.global.nomad")
+
+
+async def test_a_certificate_without_the_address_of_the_etcd_member_is_named(tmp_path: Path) -> None:
+    signer = authority()
+    found = await problem(settings(tmp_path / "a", signer), settings(tmp_path / "b", signer, address="10.0.0.9"))
+    assert found.startswith("the certificate of server b.global does not name 127.0.0.1")
+    assert "-additional-ipaddress 127.0.0.1" in found
+
+
+async def test_a_server_that_does_not_know_this_ones_authority_is_named(tmp_path: Path) -> None:
+    first, second = authority(), authority()
+    own = settings(tmp_path / "a", first, trusts=(first, second))
+    found = await problem(own, settings(tmp_path / "b", second))
+    assert found.startswith("server b.global ended the connection when it had seen this server's certificate")
+
+
+async def test_a_server_that_expects_another_role_of_this_one_is_named(tmp_path: Path) -> None:
+    signer = authority()
+    found = await problem(settings(tmp_path / "a", signer, role=CLIENT), settings(tmp_path / "b", signer))
+    assert found.startswith("server b.global does not accept this server's certificate: the certificate names client.")
+
+
+async def test_plain_text_counts_as_a_problem_in_upgrade_mode_too(tmp_path: Path) -> None:
+    own = replace(settings(tmp_path / "a", authority()), upgrade=True)
+    found = await problem(own, TlsSettings())
+    assert found.startswith("server b.global: no connection by TLS") or "ended the connection" in found
+
+
+async def test_only_certificates_count_at_an_address_without_a_known_server(tmp_path: Path) -> None:
+    own = probe(settings(tmp_path / "a", authority()))
+    async with listening(settings(tmp_path / "b", authority())) as other, listening(TlsSettings()) as plain:
+        (found,) = await own.mismatches({plain.address: "c.global", other.address: "", f"{HERE}:1": ""})
+        assert found.startswith(f"the certificate of the server at {other.address} is not signed by an authority")
+        (found,) = await own.mismatches({other.address: other.name})
+        assert found.startswith(NO_AUTHORITY)
