@@ -119,19 +119,23 @@ def _wanted(state: Snapshot, namespaces: Iterable[str]) -> tuple[int, int]:
 
 
 def _of_gangs(state: Snapshot, allocs: Iterable[Change]) -> str:
-    """B6: after a plan that adds a member, a gang has at least its minimum of members."""
-    for key in sorted({(a.after.namespace, a.after.job_id, a.after.task_group) for a in allocs if a.before is None}):
-        job = state.jobs.get(key[:2])
-        group = job.group(key[2]) if job is not None else None
+    """B6: after a plan that adds a member, a gang has at least its minimum of members.
+
+    The added allocation's own version counts: until canaries are promoted, replacements have the version before.
+    """
+    for added in (each.after for each in allocs if each.before is None):
+        group = added.job.group(added.task_group) if added.job is not None else None
         if group is None or group.gang is None:
             continue
         members = [
             each
-            for each in state.allocs_of_job(*key[:2])
+            for each in state.allocs_of_job(added.namespace, added.job_id)
             if each.task_group == group.name and (not is_terminal(each) or each.client_status == status.CLIENT_COMPLETE)
         ]
         if len(members) < group.least:
-            return f"B6 {len(members)} of {group.least} members of gang {key[1]} are placed at index {state.index}"
+            return (
+                f"B6 {len(members)} of {group.least} members of gang {added.job_id} are placed at index {state.index}"
+            )
     return ""
 
 

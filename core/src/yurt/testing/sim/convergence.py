@@ -138,7 +138,7 @@ def _problems_of_job(
 def is_halted(state: Snapshot, job: Job, *, has_failed: bool) -> bool:
     """Whether a deployment places nothing more: it failed, and may have been collected, or waits for its promotion."""
     deployment = state.latest_deployment(*job.key)
-    if deployment is None:
+    if deployment is None or (deployment.job_version, deployment.job_create_index) != (job.version, job.create_index):
         return has_failed
     is_waiting = deployment.status == status.DEPLOYMENT_RUNNING and _waits_for_promotion(deployment)
     return deployment.status == status.DEPLOYMENT_FAILED or is_waiting
