@@ -96,7 +96,7 @@ def problems_of(
         for each in state.deployments.values()
         if each.status == status.DEPLOYMENT_RUNNING
         and not _waits_for_promotion(each)
-        and not _awaits_first_placement(state, each)
+        and not _waits_for_room(state, each)
     ]
     found += problems_of_devices(servers, clients) if has_devices else []
     return found + _problems_of_hosts(state, clients)
@@ -144,12 +144,14 @@ def is_halted(state: Snapshot, job: Job, *, has_failed: bool) -> bool:
     return deployment.status == status.DEPLOYMENT_FAILED or is_waiting
 
 
-def _awaits_first_placement(state: Snapshot, deployment: Deployment) -> bool:
-    """Whether some group was never placed: as in Nomad, a deadline begins with the first placement."""
+def _waits_for_room(state: Snapshot, deployment: Deployment) -> bool:
+    """Whether no deadline ends it, as in Nomad: a deadline begins with the first placement of a group, and ends no
+    deployment that had as many healthy allocations as it wants; replacements of those may find no room."""
     key = (deployment.namespace, deployment.job_id)
     is_blocked = any(each.status == status.EVAL_BLOCKED for each in state.evals.where("job", key))
     return is_blocked and any(
-        not group.placed_allocs and not group.require_progress_by for group in deployment.task_groups.values()
+        (not group.placed_allocs and not group.require_progress_by) or group.healthy_allocs >= group.desired_total
+        for group in deployment.task_groups.values()
     )
 
 

@@ -43,7 +43,9 @@ BUGS: Final[dict[str, Bug]] = {
             "features": ("service", "batch", "update"),
             "users": 6,
             "user_pause_s": 0.1,
-            "faults": (),
+            "faults": ("etcd-slow",),
+            "fault_pause_s": 1.0,
+            "clients": 1,
         },
     ),
     "stopped-job-runs-on": Bug(
