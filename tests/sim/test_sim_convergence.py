@@ -1,11 +1,16 @@
-"""What a settled cluster may leave undone: a version whose deployment failed, even when it was collected since."""
+"""What a settled cluster may leave undone: a version whose deployment failed, even when it was collected since. And
+which gangs are placed in part."""
 
 from __future__ import annotations
 
-from yurt.state import Change, Snapshot
+from yurt.sdk.value import replace
+from yurt.state import Change, Snapshot, Tables
 from yurt.structs import status
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job
+from yurt.structs.policies import Gang
+from yurt.testing import factories
+from yurt.testing.sim.change_checks import gangs_in_part
 from yurt.testing.sim.checks import Checks
 from yurt.testing.sim.convergence import is_halted, version_of
 from yurt.testing.sim.loop import SimLoop
@@ -38,3 +43,34 @@ def test_a_version_whose_deployment_did_not_fail_must_run() -> None:
 def test_a_version_that_got_another_deployment_after_the_failed_one_must_run() -> None:
     again = (status.DEPLOYMENT_FAILED, status.DEPLOYMENT_RUNNING, status.DEPLOYMENT_SUCCESSFUL)
     assert version_of(WEB) not in checks_after(*again).failed
+
+
+def test_the_deployment_of_an_earlier_version_does_not_hide_that_the_collected_one_failed() -> None:
+    edit = Snapshot.empty().edit(8)
+    earlier = Deployment(id="d", namespace="default", job_id="web", job_version=1, job_create_index=7)
+    edit.put(Tables.deployments, "d", replace(earlier, status=status.DEPLOYMENT_CANCELLED))
+    state = edit.commit()
+    assert state.latest_deployment("default", "web") is not None
+    assert is_halted(state, WEB, has_failed=True) and not is_halted(state, WEB, has_failed=False)
+
+
+def added(version: Job, number: int) -> Change:
+    alloc = factories.alloc(version, on=factories.node(factories.number_id(0, kind=1)), id=f"a{number}")
+    return Change("allocs", alloc.id, None, alloc)
+
+
+def with_allocs(changes: list[Change]) -> Snapshot:
+    edit = Snapshot.empty().edit(9)
+    for change in changes:
+        edit.put(Tables.allocs, change.key, change.after)
+    return edit.commit()
+
+
+def test_a_gang_in_part_is_a_problem_and_a_replacement_of_the_version_before_it_is_none() -> None:
+    plain = factories.job(task_groups=(factories.group(count=3),))
+    gang = factories.job(task_groups=(factories.group(count=3, gang=Gang(min=2)),), version=1)
+    one, two = [added(gang, 1)], [added(gang, 1), added(gang, 2)]
+    assert gangs_in_part(with_allocs(one), one).startswith("B6 1 of 2 members")
+    assert gangs_in_part(with_allocs(two), two) == ""
+    before = [added(plain, 3)]
+    assert gangs_in_part(with_allocs(before), before) == ""

@@ -48,7 +48,9 @@ def problem_of(before: Snapshot, state: Snapshot, command: AnyCommand, changes: 
         return ""
     allocs = [each for each in changes if each.table == "allocs" and each.after is not None]
     of_devices = _of_devices(state, allocs) if command.rules_version >= DEVICE_CHECK_RULES else ""
-    return of_devices or _of_quotas(before, state, allocs) or _of_gangs(state, allocs) or _of_reconnects(state, allocs)
+    return (
+        of_devices or _of_quotas(before, state, allocs) or gangs_in_part(state, allocs) or _of_reconnects(state, allocs)
+    )
 
 
 def _of_lists(state: Snapshot, tables: Collection[str]) -> str:
@@ -118,7 +120,7 @@ def _wanted(state: Snapshot, namespaces: Iterable[str]) -> tuple[int, int]:
     return sum(each.cpu for each in usages), sum(each.memory for each in usages)
 
 
-def _of_gangs(state: Snapshot, allocs: Iterable[Change]) -> str:
+def gangs_in_part(state: Snapshot, allocs: Iterable[Change]) -> str:
     """B6: after a plan that adds a member, a gang has at least its minimum of members.
 
     The added allocation's own version counts: until canaries are promoted, replacements have the version before.

@@ -23,6 +23,8 @@ FAULTS: Final = (
 )  # fmt: skip
 
 
+LATER_FEATURES: Final = ("checkpoint",)
+"""Features that came after the first plans, drawn apart from them."""
 OF_DEVICES: Final = ("device-breaks", "device-fails")
 """Additional faults of nodes with devices."""
 
@@ -81,6 +83,8 @@ def draw(seed: int, **fixed: object) -> Plan:
         plan = replace(plan, has_devices=True, faults=(*plan.faults, *OF_DEVICES))
     newest = random.Random(f"plan {seed} 3")
     plan = replace(plan, schedulers=newest.choice((1, 1, 2, 4)), rest_together=newest.choice((1, 1, 2, 3)))
+    if newest.random() < 0.25:
+        plan = replace(plan, features=(*plan.features, *LATER_FEATURES))
     return replace(plan, **fixed)
 
 

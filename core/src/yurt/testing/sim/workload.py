@@ -23,7 +23,7 @@ from yurt.testing.sim.transcript import Transcript
 ANSWER_LIMIT_S = 20.0
 JOBS_OF_A_KIND = 3
 KINDS = ("service", "batch", "system", "sysbatch")
-NO_ACTIONS = ("canary", "gang", "histories")
+NO_ACTIONS = ("canary", "gang", "checkpoint", "histories")
 """Features without a request of their own."""
 AT_REST = ("update", "scale", "stop", "purge", "evaluate", "alloc-stop", "dispatch", "quota")
 """Requests after which the cluster must come to rest again without another one."""
@@ -166,6 +166,10 @@ class Users:
         }  # fmt: skip
         if "gang" in self._plan.features and kind in ("service", "batch") and chance.random() < 0.6:
             group["Gang"] = {"Min": chance.choice((0, 2, 3))}
+        if "checkpoint" in self._plan.features and kind == "batch":
+            group["Checkpoint"] = {
+                "Path": "saved", "Signal": "SIGUSR1", "Grace": 2_000_000_000, "Interval": 5_000_000_000,
+            }  # fmt: skip
         if kind in ("service", "batch"):
             group["ReschedulePolicy"] = {
                 "Delay": 5_000_000_000, "DelayFunction": "constant", "Unlimited": kind == "service",

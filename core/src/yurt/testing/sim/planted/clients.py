@@ -97,7 +97,7 @@ BUGS: Final[dict[str, Bug]] = {
                 "        self._followed.clear()\n",
             ),
         ),
-        ("E9",),
-        CALM_USERS | {"features": ("service", "update"), "active_s": 60.0},
+        (),
+        CALM_USERS | {"features": ("batch", "update", "checkpoint"), "active_s": 60.0},
     ),
 }
