@@ -11,7 +11,7 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.client.tasks.task_recovery",
-                "elif await _is_found(runner, driver, record.handle, env):",
+                "elif await _is_found(runner, record.handle, env):",
                 "elif False:",
             ),
         ),
