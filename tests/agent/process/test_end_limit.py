@@ -64,3 +64,14 @@ def test_a_process_whose_work_has_ended_goes_on_past_the_limit() -> None:
     process = ended(0.1, "none")
 
     assert (process.returncode, process.stdout, process.stderr) == (0, "ended by itself\n", "")
+
+
+def test_a_process_whose_output_nobody_reads_is_left_too() -> None:
+    command = [sys.executable, "-c", LEFT_WORK, "0.1", "task", "3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        try:
+            assert process.wait(60) == 3
+        finally:
+            process.kill()

@@ -49,11 +49,13 @@ class EndLimit:
     def _wait(self, loop: asyncio.AbstractEventLoop, code: int) -> None:
         if self._lifted.wait(self._limit_s):
             return
-        log.error("the agent ends with work that does not end: limit_s=%g work=%s", self._limit_s, left_work(loop))
-        self._before_exit()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        try:
+            log.error("the agent ends with work that does not end: limit_s=%g work=%s", self._limit_s, left_work(loop))
+            self._before_exit()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:  # stdout may be a pipe that nobody reads any more
+            os._exit(code)
 
 
 def left_work(loop: asyncio.AbstractEventLoop) -> str:
