@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from yurt.agent.cluster.certificate_probe import CertificateProbe
+import pytest
+from yurt.agent.addresses import bracketed
+from yurt.agent.cluster.certificate_probe import CertificateProbe, names_host
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.members_listener import MembersListener
 from yurt.agent.cluster.membership import Membership
@@ -29,11 +31,11 @@ def authority() -> CertificatePair:
 
 def settings(
     folder: Path, signer: CertificatePair, *, trusts: tuple[CertificatePair, ...] = (), role: str = SERVER,
-    address: str = HERE, begins_days_ago: int = 0,
+    address: str = HERE, begins_days_ago: int = 0, region: str = "global",
 ) -> TlsSettings:  # fmt: skip
     """The `tls` block of a server whose certificate is valid for two days; it trusts its signer unless told."""
     folder.mkdir()
-    wish = Wish(common_name=role_name(role, "global"), days=2, addresses=(address,), is_server=True)
+    wish = Wish(common_name=role_name(role, region), days=2, addresses=(address,), is_server=True)
     pair = make_certificate(wish, signer, UnixNano(RealEnv().now() - begins_days_ago * DAY_NS))
     (folder / "ca.pem").write_bytes(b"".join(each.certificate for each in trusts or (signer,)))
     (folder / "cert.pem").write_bytes(pair.certificate)
@@ -44,13 +46,14 @@ def settings(
 
 
 @asynccontextmanager
-async def listening(tls: TlsSettings) -> AsyncIterator[Member]:
+async def listening(tls: TlsSettings, *, here: str = HERE, region: str = "global") -> AsyncIterator[Member]:
     """The server `b`, which listens for other servers."""
-    membership = Membership(member("b"), env=RealEnv())
+    membership = Membership(member("b", region), env=RealEnv())
+    host = bracketed(here)
     listener = MembersListener(membership, security=ServerSecurity(tls))
-    port = await listener.start(f"{HERE}:0")
+    port = await listener.start(f"{host}:0")
     try:
-        yield replace(membership.own, address=f"{HERE}:{port}", etcd_addr=f"{HERE}:4649", has_tls=tls.rpc)
+        yield replace(membership.own, address=f"{host}:{port}", etcd_addr=f"{host}:4649", has_tls=tls.rpc)
     finally:
         await listener.stop()
 
@@ -70,6 +73,15 @@ async def problem(own: TlsSettings, other: TlsSettings) -> str:
 async def test_servers_whose_certificates_one_authority_signed_accept_each_other(tmp_path: Path) -> None:
     signer = authority()
     assert await problem(settings(tmp_path / "a", signer), settings(tmp_path / "b", signer)) == ""
+
+
+async def test_servers_with_ipv6_addresses_accept_each_other(tmp_path: Path) -> None:
+    signer, here = authority(), "::1"
+    own, other = settings(tmp_path / "a", signer, address=here), settings(tmp_path / "b", signer, address=here)
+    async with listening(other, here=here) as server:
+        assert await probe(own).problem_with(server) == ""
+        elsewhere = replace(server, etcd_addr="[fd00::1]:4649")
+        assert "does not name fd00::1, where" in await probe(own).problem_with(elsewhere)
 
 
 async def test_servers_that_name_each_others_authority_accept_each_other(tmp_path: Path) -> None:
@@ -134,3 +146,36 @@ async def test_only_certificates_count_at_an_address_without_a_known_server(tmp_
         assert found.startswith(f"the certificate of the server at {other.address} is not signed by an authority")
         (found,) = await own.mismatches({other.address: other.name})
         assert found.startswith(NO_AUTHORITY)
+
+
+async def test_an_unknown_address_may_be_one_of_a_server_of_another_region(tmp_path: Path) -> None:
+    """It may stand in `retry_join`, or be remembered: there, another region's name is no mistake."""
+    signer = authority()
+    own = probe(settings(tmp_path / "a", signer))
+    async with listening(settings(tmp_path / "b", signer, region="eu"), region="eu") as other:
+        assert await own.mismatches({other.address: ""}) == ()
+        (found,) = await own.mismatches({other.address: "c.global"})
+        assert found.startswith("the certificate of server c.global does not name server.global.nomad")
+
+
+SHOWN = {
+    "subject": ((("commonName", "10.0.0.1"),), (("commonName", "srv1"),)),
+    "subjectAltName": (
+        ("DNS", "Srv2.example"),
+        ("DNS", "10.0.0.3"),
+        ("IP Address", "10.0.0.2"),
+        ("IP Address", "FD00:0:0:0:0:0:0:1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("host", ["10.0.0.2", "fd00::1", "FD00::0:1", "srv2.example", "SRV2.example"])
+def test_a_name_or_address_is_named_in_any_spelling(host: str) -> None:
+    assert names_host(SHOWN, host)
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "10.0.0.3", "fd00::2", "srv1", "example", ""])
+def test_a_common_name_and_an_address_in_a_name_do_not_count(host: str) -> None:
+    """etcd does not accept them either."""
+    assert not names_host(SHOWN, host)
+    assert not names_host({}, host)

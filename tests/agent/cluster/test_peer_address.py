@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import combinations
 
 import pytest
 from yurt.agent.cluster.peer_address import OtherServers, PeerAddress, before_its_turn, without_tls
@@ -15,7 +16,6 @@ from yurt.structs.member import FAILED, Member
 from yurt.testing.fake_cluster import member
 
 ALL = tuple(member(name, has_tls=True) for name in "abc")
-OURS = "ours"
 PLAIN, BOTH, TLS = Reach.IN_PLAIN_TEXT, Reach.BY_BOTH, Reach.BY_TLS
 
 
@@ -60,8 +60,8 @@ class World:
     """Three servers, and the changes of etcd's member list on which a majority has agreed.
 
     A member knows a prefix of them. A kill takes it back to what an orderly end has last written, which is worse than
-    what etcd does. Chance decides who learns what, where a server is killed, whose certificate another authority has
-    signed, and when the operator corrects that one and restarts its server.
+    what etcd does. Chance decides who learns what, where a server is killed, which two servers do not accept each
+    other's certificates, and when the operator corrects those of one and restarts it.
     """
 
     def __init__(self, seed: int) -> None:
@@ -69,6 +69,7 @@ class World:
         self.kills = 40
         self.agreed: list[tuple[str, Reach]] = []
         self.servers = {each.name: Server(each, self) for each in ALL}
+        self.refusing = {frozenset(pair) for pair in combinations(self.servers, 2) if self.chance.random() < 0.3}
 
     def moment(self) -> None:
         """The current server may be killed here."""
@@ -94,9 +95,10 @@ class World:
     async def step(self) -> None:
         """One server starts, is killed, learns, or looks at its address."""
         server = self.chance.choice(list(self.servers.values()))
-        if server.authority != OURS and self.chance.random() < 0.02:
+        refusals = {pair for pair in self.refusing if server.member.name in pair}
+        if refusals and self.chance.random() < 0.02:
             server.kill()
-            server.authority = OURS
+            self.refusing -= refusals
         elif not server.runs:
             server.runs = True
         elif self.has_majority(server) and self.chance.random() < 0.5:
@@ -133,15 +135,18 @@ class Server:
         self.member, self._world = own, world
         self.runs, self.has_peer_tls = True, False
         self.known = self.written = 0
-        self.authority = world.chance.choice((OURS, OURS, f"another of {own.name}"))
 
     def __repr__(self) -> str:
         return f"{self.member.name} (TLS: {self.has_peer_tls}, knows {self.known})"
 
     def reaches(self, other: Server) -> bool:
         reach = self._world.reach(other, self.known)
-        is_accepted = not other.has_peer_tls or self.authority == other.authority
+        is_accepted = not other.has_peer_tls or self.accepts(other)
         return is_accepted and (reach is BOTH or (reach is TLS) == other.has_peer_tls)
+
+    def accepts(self, other: Server) -> bool:
+        """Whether the two accept each other's certificates."""
+        return frozenset((self.member.name, other.member.name)) not in self._world.refusing
 
     def kill(self) -> None:
         self.runs, self.known = False, self.written
@@ -155,7 +160,7 @@ class Server:
     async def problem_with(self, server: Member) -> str:
         self._world.moment()
         other = self._world.servers[server.name]
-        return "" if other.runs and other.authority == self.authority else "they do not accept each other"
+        return "" if other.runs and self.accepts(other) else "they do not accept each other"
 
     async def mismatches(self, _names: Mapping[str, str]) -> tuple[str, ...]:
         return ()
@@ -199,3 +204,69 @@ async def test_the_members_stay_linked_and_turn_to_tls_whatever_is_killed(seed: 
         if world.is_done and not world.kills:
             return
     raise AssertionError(f"they do not turn: {world.servers}, {world.agreed}")
+
+
+class Surroundings:
+    """What one server sees: its etcd, a probe, and an env whose sleep ends the look; all voters are ready to turn."""
+
+    has_peer_tls = False
+
+    def __init__(self, *members: Member) -> None:
+        self.known = members
+        self.listed: Sequence[Voter] = [
+            Voter(id=each.name, name=each.name, address=each.etcd_addr, reach=BOTH) for each in ALL
+        ]
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.asked: list[Mapping[str, str]] = []
+        self.turned = self.slept = 0
+
+    async def look(self, *addresses: str, times: int = 1) -> None:
+        servers = OtherServers(lambda: self.known, lambda: addresses, self)
+        self.slept = -times
+        with suppress(Rested):
+            await PeerAddress(self, self, own=ALL[0], servers=servers, env=self).run()  # type: ignore[arg-type]
+
+    async def voters(self) -> tuple[Voter, ...]:
+        return tuple(self.listed)
+
+    async def problem_with(self, _server: Member) -> str:
+        self.meanwhile()
+        return ""
+
+    async def mismatches(self, names: Mapping[str, str]) -> tuple[str, ...]:
+        self.asked.append(dict(names))
+        return ("a certificate is refused",)
+
+    async def turn_to_tls(self) -> None:
+        self.turned += 1
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, _seconds: float) -> None:
+        self.slept += 1
+        if not self.slept:
+            raise Rested
+
+
+async def test_a_member_does_not_turn_when_etcds_data_change_during_the_checks() -> None:
+    around = Surroundings(*ALL)
+    around.meanwhile = lambda: setattr(around, "listed", voters(BOTH, BOTH, PLAIN))
+    await around.look()
+    assert not around.turned
+    around = Surroundings(*ALL)
+    await around.look()
+    assert around.turned == 1
+
+
+async def test_servers_that_are_not_heard_are_asked_for_their_certificates(caplog: pytest.LogCaptureFixture) -> None:
+    a, b, c = ALL
+    around = Surroundings(a, replace(b, status=FAILED), c, member("e", "eu", status=FAILED))
+    await around.look("d:4648", b.address, times=3)
+    assert around.asked == [{b.address: b.name}], "each few seconds; no other region, and nothing that is no member"
+    assert "waiting for b.global" in caplog.text
+    assert "; a certificate is refused" in caplog.text
+    assert caplog.text.count("is delayed") == 1
+    around.known = (a, b)
+    await around.look("d:4648", b.address)
+    assert around.asked[1:] == [{"d:4648": ""}], "c.global may be there"

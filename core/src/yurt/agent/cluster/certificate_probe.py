@@ -7,15 +7,17 @@ members still speak plain text. The other end's refusal comes after the handshak
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final
+from ipaddress import ip_address
+from typing import Any, Final
 
 from yurt.agent.addresses import host_of
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.rpc.certificates import SERVER, role_name
 from yurt.rpc.dialling import Dialler, Untrusted
 from yurt.rpc.frames import Hello
-from yurt.rpc.wire import ConnectionLost, names_in
+from yurt.rpc.wire import ConnectionLost
 from yurt.sdk.errors import PermissionDenied, Unavailable, YurtError
 from yurt.structs.member import Member
 
@@ -33,6 +35,10 @@ class CertificateMismatch(Unavailable):
     """One of two servers does not accept the other one's certificate."""
 
 
+class OtherRole(CertificateMismatch):
+    """The other end's certificate does not name a server of this region."""
+
+
 class CertificateProbe:
     """Connects by TLS to other servers; never in plain text, also where `rpc_upgrade_mode` allows that."""
 
@@ -46,10 +52,10 @@ class CertificateProbe:
         """Why the etcd members of this server and that one could not reach each other by TLS now; "" if they could."""
         who, host = f"server {server.name}", host_of(server.etcd_addr)
         try:
-            names = await self._names_shown(server.address, who)
+            certificate = await self._certificate_at(server.address, who)
         except YurtError as error:
             return str(error) if isinstance(error, CertificateMismatch) else f"{who}: {error}"
-        if host in names:
+        if names_host(certificate, host):
             return ""
         return (
             f"the certificate of {who} does not name {host}, where its etcd member is reached: make one with "
@@ -59,30 +65,37 @@ class CertificateProbe:
     async def mismatches(self, names: Mapping[str, str]) -> tuple[str, ...]:
         """The certificates that this server or others refuse; other failures do not count.
 
-        `names`: those of the others by their addresses, "" for unknown ones.
+        `names`: those of the others by their addresses, "" for unknown ones, which may be servers of other regions.
         """
-        found = []
-        for address, name in names.items():
-            try:
-                await self._names_shown(address, f"server {name}" if name else f"the server at {address}")
-            except CertificateMismatch as error:
-                found.append(str(error))
-            except YurtError:
-                continue
-        return tuple(found)
+        async with asyncio.TaskGroup() as group:
+            tries = [
+                group.create_task(self._mismatch(address, name), name=f"certificate of {address}")
+                for address, name in names.items()
+            ]
+        return tuple(found for each in tries if (found := each.result()))
 
-    async def _names_shown(self, address: str, who: str) -> tuple[str, ...]:
-        """The names in the certificate of the server at an address; raises CertificateMismatch or Unavailable."""
+    async def _mismatch(self, address: str, name: str) -> str:
+        try:
+            await self._certificate_at(address, f"server {name}" if name else f"the server at {address}")
+        except CertificateMismatch as error:
+            return str(error) if name or not isinstance(error, OtherRole) else ""
+        except YurtError:
+            pass
+        return ""
+
+    async def _certificate_at(self, address: str, who: str) -> Any:
+        """The certificate of the server at an address, in `ssl`'s form; raises CertificateMismatch or Unavailable."""
         security = self._security.dialling(self._region)
         assert security is not None, "a server without TLS asks for no certificates"
         dialler = Dialler(self._hello, security._replace(allows_plain=False))
         try:
             wire = await dialler.reach(address)
         except Untrusted as error:
-            raise CertificateMismatch(self._refused_here(who, error)) from None
+            kind = OtherRole if error.code == HOSTNAME_MISMATCH else CertificateMismatch
+            raise kind(self._refused_here(who, error)) from None
         try:
             await dialler.greet(wire)
-            return names_in(wire.certificate)
+            return wire.certificate
         except ConnectionLost:
             raise CertificateMismatch(
                 f"{who} ended the connection when it had seen this server's certificate: its log gives the reason "
@@ -103,3 +116,16 @@ class CertificateProbe:
             **dict.fromkeys(UNKNOWN_AUTHORITY, UNKNOWN_AUTHORITY_TEXT),
         }
         return f"the certificate of {who} {texts.get(error.code, f'is not accepted: {error}')}"
+
+
+def names_host(certificate: Any, host: str) -> bool:
+    """Whether a certificate in `ssl`'s form names an address or a host where etcd looks, which is not its common name.
+
+    `ssl` writes IPv6 addresses in full, such as FD00:0:0:0:0:0:0:1, so addresses are compared by value.
+    """
+    names = certificate.get("subjectAltName", ())
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return ("dns", host.lower()) in {(kind.lower(), name.lower()) for kind, name in names}
+    return address in {ip_address(name) for kind, name in names if kind == "IP Address"}

@@ -122,7 +122,7 @@ class PeerAddress:
         """Take the next step towards TLS, if there is one."""
         problem = without_tls(voters, self._servers.members())
         if problem:
-            self._report("; ".join((problem, *await self._seen_mismatches())))
+            self._report("; ".join((problem, *await self._seen_mismatches(voters))))
             await self._record(mine, Reach.IN_PLAIN_TEXT if mine.reach is Reach.IN_PLAIN_TEXT else Reach.BY_BOTH)
         elif not await self._record(mine, Reach.BY_BOTH):
             problem = before_its_turn(self._own.name, voters) or await self._certificate_problem(voters)
@@ -144,15 +144,22 @@ class PeerAddress:
                 problems.append(problem)
         return f"the etcd member goes on in plain text: {'; '.join(problems)}" if problems else ""
 
-    async def _seen_mismatches(self) -> tuple[str, ...]:
-        """The certificates that keep servers from being heard, as of the last few seconds."""
+    async def _seen_mismatches(self, voters: Sequence[Voter]) -> tuple[str, ...]:
+        """The certificates that keep servers with an etcd member from being heard, as of the last few seconds."""
         if self._env.monotonic() - self._mismatches_at >= MISMATCH_INTERVAL_S:
-            known = {each.address: each for each in self._servers.members()}
-            unknown = {address: "" for address in self._servers.addresses() if address not in known}
-            silent = {address: each.name for address, each in known.items() if each.status != ALIVE}
-            self._mismatches = await self._servers.probe.mismatches({**silent, **unknown})
+            self._mismatches = await self._servers.probe.mismatches(self._silent(voters))
             self._mismatches_at = self._env.monotonic()
         return self._mismatches
+
+    def _silent(self, voters: Sequence[Voter]) -> dict[str, str]:
+        """Where servers that have an etcd member and are not heard may be: names by address, "" for unknown ones."""
+        servers = {each.name: each for each in self._servers.members()}
+        known = [servers[voter.name] for voter in voters if voter.name in servers]
+        silent = {each.address: each.name for each in known if each.status != ALIVE}
+        if len(known) == len(voters):
+            return silent
+        addresses = {each.address for each in servers.values()}
+        return {**silent, **{address: "" for address in self._servers.addresses() if address not in addresses}}
 
     def _report(self, problem: str) -> None:
         """Warn of an obstacle, once."""
