@@ -20,7 +20,8 @@ from yurt.structs.constraint import Constraint
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
-from yurt.structs.policies import Gang, ReschedulePolicy
+from yurt.structs.policies import Gang, ReschedulePolicy, UpdateStrategy
+from yurt.structs.predicates import is_terminal
 from yurt.structs.resources import Resources
 from yurt.testing import factories
 from yurt.testing.nightly import cases
@@ -148,6 +149,33 @@ def test_a_member_is_not_placed_alone_while_those_that_failed_wait_for_their_rep
     assert not _attempt(state, job).plan.placements
     due = UnixNano(followup.wait_until)
     assert _placed(scheduler.attempt(state, followup, now=due, seed=1)) == {"gang": 3}
+
+
+@pytest.mark.parametrize(("failed", "lost", "count"), [(2, 1, 3), (3, 0, 3), (3, 0, 4), (2, 1, 4), (2, 0, 3)])
+def test_a_new_version_starts_a_gang_whose_members_have_ended_although_it_updates_one_by_one(
+    failed: int, lost: int, count: int
+) -> None:
+    update, never = UpdateStrategy(max_parallel=1), ReschedulePolicy()
+    job = _job(replace(_group("gang", 3, 100, least=2), update=update, reschedule_policy=never))
+    state = _state(6, job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    members = state.allocs_of_job("default", job.id)
+    dead = TaskState(state="dead", failed=True, finished_at=factories.NOW)
+    reports = tuple(
+        c.AllocUpdate(id=each.id, node_id=each.node_id, client_status="failed", task_states={"web": dead})
+        for each in members[:failed]
+    )
+    state = _with(state, c.UpdateAllocsFromClient(updates=reports, now=factories.NOW))
+    nodes = [each.node_id for each in members[failed : failed + lost]]
+    state = _with(state, *(c.SetNodeStatus(node_id=node, status="down", updated_at=1) for node in nodes))
+    fixed = _job(replace(_group("gang", count, 101, least=2), update=update, reschedule_policy=never))
+    state = _with(state, c.RegisterJob(job=fixed))
+
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, fixed).plan))
+
+    live = [each for each in state.allocs_of_job("default", job.id) if not is_terminal(each)]
+    assert len(live) == 2, "one by one, no two members would run together"
+    assert sum(each.job is not None and each.job.version == 0 for each in live) == 3 - failed - lost
 
 
 def test_the_applier_drops_a_gang_of_which_one_node_refuses_its_part() -> None:

@@ -104,10 +104,11 @@ class GroupReconciler:
         # Missing allocations use the update budget first: a version whose allocations keep failing must not replace
         # more of the version that works.
         placing = 0 if is_waiting else len(present.now) + self._missing(retained, classes, present.now)
-        budget = rollout.budget([*retained, *present.now], destructive, classes.migrate, is_canarying=is_canarying)
-        budget = max(0, budget - placing)
+        allowed = rollout.budget([*retained, *present.now], destructive, classes.migrate, is_canarying=is_canarying)
+        budget = max(0, allowed - placing)
         assert not is_canarying or budget == 0 or not destructive, (self.group.name, "canaries first, the rest waits")
-        chosen = self._chosen(destructive, budget)
+        renewed = self._renewed_with_gang(placing, destructive, retained, classes) if allowed else frozenset()
+        chosen = self._chosen(destructive, budget, renewed)
         # A name is free for a replacement as soon as its holder is replaced in this plan; names are given out in the
         # order placements, updates, migrations, and none twice.
         replaced_ids = {alloc.id for alloc in chosen} | canaries.surplus(retained)
@@ -264,18 +265,38 @@ class GroupReconciler:
 
         They are placed together then: the evaluation that replaces the others places these too.
         """
+        ended = self._ended_members(retained)
+        renewed = sum(1 for alloc in chosen if alloc.id in ended)
+        return bool(ended) and renewed + placing < self._lacking(retained, ended, classes)
+
+    def _renewed_with_gang(
+        self, placing: int, destructive: list[Allocation], retained: list[Allocation], classes: Classified
+    ) -> frozenset[str]:
+        """The ended members of older versions that start with the others, so that a gang reaches its minimum.
+
+        They take the place of no running one, so `max_parallel` does not bound them: one by one, none could start.
+        """
+        ended = self._ended_members(retained)
+        if not ended:
+            return frozenset()
+        old = [alloc.id for alloc in self._by_name(destructive) if alloc.id in ended]
+        lacking = max(0, self._lacking(retained, ended, classes) - placing)
+        return frozenset(old[:lacking] if lacking <= len(old) else ())
+
+    def _ended_members(self, retained: list[Allocation]) -> set[str]:
+        """The members of a gang that count but no longer run; those of a batch job that have done their work do."""
         if self.group.gang is None:
-            return False
-        ended = {
+            return set()
+        return {
             alloc.id
             for alloc in retained
             if is_terminal(alloc) and not (self.is_batch and alloc.client_status == CLIENT_COMPLETE)
         }
-        if not ended:
-            return False
-        renewed = sum(1 for alloc in chosen if alloc.id in ended)
+
+    def _lacking(self, retained: list[Allocation], ended: set[str], classes: Classified) -> int:
+        """The number of members that a gang lacks to its minimum."""
         running = len(retained) - len(ended) + len(classes.migrate) + len(classes.disconnecting)
-        return running + renewed + placing < self.group.least
+        return self.group.least - running
 
     def _replacement(self, alloc: Allocation, names: NameIndex) -> PlacementRequest:
         """The placement for a failed allocation, which stops with it, or for a preempted one, which has stopped."""
@@ -314,14 +335,19 @@ class GroupReconciler:
         self.used_names.add(name)
         return name
 
-    def _chosen(self, destructive: list[Allocation], budget: int) -> list[Allocation]:
-        """The allocations to replace now, in the order of their names."""
-        ordered = sorted(destructive, key=lambda alloc: (index_of(alloc), alloc.name, alloc.id))
-        chosen = ordered[:budget]
-        assert len(chosen) <= budget, (self.group.name, len(chosen), budget, "max_parallel bounds a step")
+    def _chosen(self, destructive: list[Allocation], budget: int, renewed: frozenset[str]) -> list[Allocation]:
+        """The allocations to replace now: those to renew, then the others in the order of their names."""
+        ordered = sorted(self._by_name(destructive), key=lambda alloc: alloc.id not in renewed)
+        chosen = ordered[: max(budget, len(renewed))]
+        stopping = sum(1 for alloc in chosen if alloc.id not in renewed)
+        assert stopping <= budget, (self.group.name, stopping, budget, "max_parallel bounds a step")
         self.results.counts["destructive_update"] += len(chosen)
         self.results.counts["ignore"] += len(ordered) - len(chosen)
         return chosen
+
+    @staticmethod
+    def _by_name(allocs: list[Allocation]) -> list[Allocation]:
+        return sorted(allocs, key=lambda alloc: (index_of(alloc), alloc.name, alloc.id))
 
     def _update(self, chosen: list[Allocation], names: NameIndex) -> None:
         for alloc in chosen:
