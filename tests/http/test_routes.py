@@ -123,6 +123,8 @@ def test_the_ending_of_a_path_decides_and_the_rest_is_the_id(path: str, handler_
         ("a%2Fb/versions", "versions", "a/b"),
         ("a%2Fperiodic/force", "read", "a/periodic/force"),
         ("a/periodic%2Fforce", "read", "a/periodic/force"),
+        ("a%2Fversions%2Fb%2Ftag", "read", "a/versions/b/tag"),
+        ("a%2Fb/versions/c%20d/tag", "apply", "a/b"),
         ("a%20b/periodic/force", "force_periodic", "a b"),
         ("a/%76ersions", "versions", "a"),
     ],
@@ -136,7 +138,9 @@ def test_an_encoded_slash_belongs_to_the_id(raw_path: str, handler_name: str, jo
     assert found.parts["job_id"] == job_id
 
 
-@pytest.mark.parametrize("job_id", ["a/allocations", "x/versions", "y/summary", "p/deployments", "q/periodic/force"])
+@pytest.mark.parametrize(
+    "job_id", ["a/allocations", "x/versions", "y/summary", "p/deployments", "q/periodic/force", "r/versions/b/tag"]
+)
 async def test_a_job_whose_id_ends_like_a_route_can_be_read_and_stopped(api: Api, job_id: str) -> None:
     path = f"/v1/job/{quote(job_id, safe='')}"
     await api.register(ID=job_id)

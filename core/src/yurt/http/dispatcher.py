@@ -189,7 +189,7 @@ class JobPaths:
         """
         for pattern, methods in self._patterns:
             match = pattern.search(path)
-            if match is not None:
+            if match is not None and _ends_with(raw_path, match.group()):
                 if match.start() == 0:
                     raise Refused(404, "invalid job tag endpoint")
                 return Below(methods, match.groupdict() | {"job_id": path[: match.start()]})
