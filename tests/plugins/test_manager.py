@@ -177,8 +177,10 @@ async def test_statuses_become_node_attributes(plugins: Path) -> None:
     assert attributes["plugin.b.reason"] == "no socket at /run/engine.sock"
 
 
-async def test_one_that_fails_to_close_keeps_no_other_open(plugins: Path) -> None:
-    manager = manager_of(plugins, a=good("one", close="raise RuntimeError('stuck')"), b=good("two"))
+@pytest.mark.parametrize("kind", ["async def close", "def close"])
+async def test_one_that_fails_to_close_keeps_no_other_open(plugins: Path, kind: str) -> None:
+    broken = good("one", close="raise RuntimeError('stuck')").replace("async def close", kind)
+    manager = manager_of(plugins, a=broken, b=good("two"))
     loaded = manager.load(lambda name: PluginContext())
     await manager.close()
     assert [driver.closed for driver in loaded.drivers.values()] == [True, True]  # type: ignore[attr-defined]

@@ -416,7 +416,11 @@ class PluginManager:
 
 async def _close(part: Part) -> None:
     """Close a part of a plugin, within a bound; a failure is logged."""
-    closing = asyncio.ensure_future(part.close())  # noqa: TID251 - awaited, or cancelled below
+
+    async def close() -> None:
+        await part.close()  # in a coroutine of ours: a part may raise before it gives one
+
+    closing = asyncio.ensure_future(close())  # noqa: TID251 - awaited, or cancelled below
     if not (await asyncio.wait({closing}, timeout=CLOSE_LIMIT_S))[0]:
         closing.cancel()
         log.error("plugin part does not close: limit_s=%g name=%s", CLOSE_LIMIT_S, part.name)
