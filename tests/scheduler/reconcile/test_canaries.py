@@ -12,6 +12,7 @@ from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, DesiredTransition
 from yurt.structs.job import Job
+from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.policies import DisconnectStrategy
 from yurt.testing import factories
 from yurt.testing.cluster_models.cluster import PlannedCluster
@@ -171,3 +172,18 @@ def test_what_a_growing_group_updates_after_its_promotion_leaves_the_canaries_th
     cluster.do(c.PromoteDeployment(deployment_id=deployment.id, now=cluster.now))
     cluster.settle(new)
     assert cluster.names(new) == [f"web.web[{index}]" for index in range(4)]
+
+
+def test_a_canary_takes_no_name_that_a_promoted_one_keeps_after_its_deployment_failed() -> None:
+    cluster, new, canary = _canarying()
+    deployment = cluster.state.latest_deployment(new.namespace, new.id)
+    assert deployment is not None
+    cluster.do(c.PromoteDeployment(deployment_id=deployment.id, now=cluster.now))
+    failed = DeploymentUpdate(deployment_id=deployment.id, status=status.DEPLOYMENT_FAILED)
+    cluster.do(c.SetDeploymentStatus(update=failed, now=cluster.now))
+    assert [alloc.name for alloc in cluster.live(new)].count(canary.name) == 2
+    (group,) = new.task_groups
+    cluster.register(grown := replace(new, task_groups=(replace(group, count=4),)))
+    cluster.evaluate(grown)
+    names = [(alloc.name, alloc.job.version) for alloc in cluster.live(grown) if alloc.job is not None]
+    assert len(names) == len(set(names)), names

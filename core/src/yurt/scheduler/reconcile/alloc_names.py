@@ -49,11 +49,13 @@ class NameIndex:
         job_id, group = self._job_id, self._group
         return [f"{job_id}.{group}[{index}]" for index in indexes]
 
-    def next_canaries(self, number: int, replaced: Iterable[Allocation], canaries: Iterable[Allocation]) -> list[str]:
-        """Names for canaries: those of the allocations that they will replace, then unused ones."""
+    def next_canaries(self, number: int, replaced: Iterable[Allocation], staying: Iterable[Allocation]) -> list[str]:
+        """Names for canaries: those of the allocations that they will replace, then unused ones; none of those that
+        stay, other canaries included."""
         assert number >= 0, number
-        # A canary takes the name of what it will replace, so that a promotion leaves each name once (D2).
-        own = {index_of(alloc) for alloc in canaries}
-        indexes = sorted({index_of(alloc) for alloc in replaced} - own)
+        # A canary takes the name of what it will replace, so that a promotion leaves each name once (D2). After a
+        # failed deployment two versions may share a name, and only one of them is replaced.
+        taken = {index_of(alloc) for alloc in staying}
+        indexes = sorted({index_of(alloc) for alloc in replaced} - taken)
         names = [alloc_name(self._job_id, self._group, i) for i in indexes if i < self._count][:number]
         return [*names, *self.next(number - len(names))]

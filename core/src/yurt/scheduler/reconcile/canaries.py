@@ -68,7 +68,7 @@ class Canaries:
         self,
         names: NameIndex,
         destructive: list[Allocation],
-        canaries: list[Allocation],
+        retained: list[Allocation],
         leaving: list[Allocation],
         *,
         is_waiting: bool,
@@ -82,6 +82,7 @@ class Canaries:
             update.canary if update is not None and update.max_parallel and self._context.job.type == JOB_SERVICE else 0
         )
         promoted = self._rollout.is_promoted
+        canaries = [alloc for alloc in retained if alloc.id in self.ids]
         is_required = bool(destructive or leaving) and len(canaries) < desired and not promoted
         missing = desired - len(canaries)
         placed = leaving[:missing] if is_required else []
@@ -89,7 +90,9 @@ class Canaries:
         if is_required and not (self._rollout.is_paused or self._rollout.is_failed or is_waiting):
             # Those in place of others first: they carry on their history, new ones begin without any.
             places = [self._canary_for(alloc) for alloc in placed]
-            new = names.next_canaries(missing - len(placed), destructive, [*canaries, *placed])
+            replaced_ids = {alloc.id for alloc in destructive}
+            staying = [alloc for alloc in retained if alloc.id not in replaced_ids]
+            new = names.next_canaries(missing - len(placed), destructive, [*canaries, *staying, *placed])
             places.extend(PlacementRequest(self._context.group.name, name, is_canary=True) for name in new)
             assert len(places) <= missing, (len(places), missing, "no more canaries than the update asks for")
             self._results.of_job.place.extend(places)

@@ -87,7 +87,6 @@ class GroupReconciler:
         is_waiting = disconnects.wait_for_clients(lost, allocs)
         # Canaries run beyond the count under names of others, so they leave the sets before names are indexed.
         leaving = canaries.take_out_leaving(classes.migrate, present.now, lost)
-        running_canaries = [alloc for alloc in present.present if alloc.id in canaries.ids]
         absent = [alloc for alloc in (*lost, *away) if alloc not in leaving]
         names = NameIndex(
             self.job.id,
@@ -100,7 +99,7 @@ class GroupReconciler:
         self._reschedule_later(present.later, retained)
         self._drop_unneeded(present.now, retained, classes, names)
         destructive, in_place = self._updates(retained)
-        is_canarying = canaries.place(names, destructive, running_canaries, leaving, is_waiting=is_waiting)
+        is_canarying = canaries.place(names, destructive, retained, leaving, is_waiting=is_waiting)
         # Missing allocations use the update budget first: a version whose allocations keep failing must not replace
         # more of the version that works.
         placing = 0 if is_waiting else len(present.now) + self._missing(retained, classes, present.now)
