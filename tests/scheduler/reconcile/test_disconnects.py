@@ -133,6 +133,26 @@ def test_without_replace_the_slot_waits_and_the_original_goes_on() -> None:
     assert {alloc.id for alloc in cluster.live(job)} == set(live)
 
 
+def test_one_that_returned_and_fails_later_is_replaced_like_any_other() -> None:
+    job = _job(1, replace=False)
+    cluster, original = _running(job)
+    _disconnected(cluster, job, original)
+    _returns(cluster, original)
+    cluster.settle(job)
+    assert cluster.state.allocs[original.id].followup_eval_id == ""
+    failed = {"web": TaskState(state="dead", failed=True, finished_at=cluster.now)}
+    update = c.AllocUpdate(id=original.id, node_id=original.node_id, client_status="failed", task_states=failed)
+    seed = c.EvalSeed(seed="s", now=cluster.now)
+    cluster.do(c.UpdateAllocsFromClient(updates=(update,), now=cluster.now, seed=seed))
+    assert [each.triggered_by for each in cluster.state.evals.where("status", "pending")] == ["alloc-failure"]
+    cluster.evaluate(job)
+    delayed = [each for each in cluster.followups if each.triggered_by == "alloc-failure"]
+    cluster.now = UnixNano(delayed[-1].wait_until)
+    cluster.settle(job)
+    (replacement,) = cluster.live(job)
+    assert replacement.previous_allocation == original.id
+
+
 def test_without_replace_a_node_that_goes_down_leaves_its_running_ones_unknown() -> None:
     job = _job(1, replace=False)
     cluster, original = _running(job)

@@ -74,7 +74,9 @@ class Disconnects:
             if keeps:
                 self._results.counts["reconnect"] += 1
                 present.present.append(original)
-                self._results.change(original, append_state=(original.client_status, self._context.now))
+                # Without its time limit: a failure later needs a follow-up of its own.
+                state = (original.client_status, self._context.now)
+                self._results.change(original, append_state=state, followup_eval_id="")
             else:
                 away.append(original)
 
