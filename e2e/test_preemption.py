@@ -17,6 +17,8 @@ from yurt.testing.agent import Agent, raw_exec_job, register, running_agent, wai
 fake = pytest.importorskip("yurt_device_nvidia.fake", reason="the NVIDIA plugin is not installed")
 
 SECOND = 10**9
+HOURS_SHOWN = 0.0004
+"""GPU hours of which also a quarter is more than a report rounds away."""
 TRAINER = r"""
 import json, os, pathlib, signal, time
 folder = pathlib.Path(os.environ["YURT_CHECKPOINT_DIR"])
@@ -137,10 +139,18 @@ def cards_of(agent: Agent) -> dict[str, int]:
     return {name: running.count(name) for name in TEAMS}
 
 
+def running_hours(agent: Agent, namespace: str) -> float:
+    """The GPU hours so far of a namespace's running allocations."""
+    report = json.loads(agent.cli("job", "report", "-namespace=*", "-json").stdout)
+    hours = [row["Running"]["GPUHours"] for row in report["Namespaces"] if row["Namespace"] == namespace]
+    return float(sum(hours))
+
+
 def test_three_namespaces_borrow_and_reclaim(teams: Agent) -> None:
     agent = teams
     register(agent, single_cards("vision", 8))
     wait_for("vision borrows all", lambda: cards_of(agent) == {"vision": 8, "speech": 0, "search": 0})
+    wait_for("vision has worked", lambda: running_hours(agent, "vision") > HOURS_SHOWN)
     register(agent, single_cards("speech", 4))
     wait_for("speech has what it is guaranteed", lambda: cards_of(agent) == {"vision": 6, "speech": 2, "search": 0})
     register(agent, single_cards("search", 2))
@@ -151,6 +161,7 @@ def test_three_namespaces_borrow_and_reclaim(teams: Agent) -> None:
     assert 'Reclaimed for the guarantee of quota "speech"' in told
     assert "Preemptions" in told and "Lost GPU Time" in told
 
+    wait_for("search has worked", lambda: running_hours(agent, "search") > HOURS_SHOWN)
     agent.call("DELETE", "/v1/job/search?namespace=search")
     wait_for("what search leaves is lent again", lambda: sum(cards_of(agent).values()) == 8)
     assert all(cards_of(agent)[name] >= TEAMS[name] for name in ("vision", "speech"))
