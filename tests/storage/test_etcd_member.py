@@ -22,7 +22,7 @@ from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.sdk.value import replace
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.log import EtcdLog
-from yurt.storage.etcd.member_process import EtcdMember, check_version, renew_limit_s
+from yurt.storage.etcd.member_process import DAMAGE, EtcdMember, check_version, renew_limit_s
 from yurt.storage.etcd.membership import (
     add_member,
     list_members,
@@ -180,6 +180,17 @@ async def test_of_a_crash_the_first_line_is_a_warning_and_the_stacks_are_for_deb
 
 
 @needs_etcd
+@pytest.mark.parametrize(
+    ("line", "is_damage"),
+    [
+        ("panic: runtime error: index out of range [5] with length 5", True),
+        ("panic: failed to find local ID in cluster members", False),
+    ],
+)
+def test_the_crash_of_a_member_that_is_being_removed_is_no_damage(line: str, is_damage: bool) -> None:
+    assert (DAMAGE.search(line) is not None) is is_damage
+
+
 async def test_a_member_that_cannot_start_says_why(config: EtcdMemberConfig, caplog: pytest.LogCaptureFixture) -> None:
     async with running(config):
         other = replace(config, data_dir=config.data_dir + "2")

@@ -58,9 +58,10 @@ NOISE: Final = frozenset(
 DAMAGE: Final = re.compile(
     r"crc mismatch|illegal (tag|wireType)|unexpected EOF|failed to unmarshal|cannot be repaired|fault address"
     r"|recover v3 backend|invalid database|checksum error|corrupted, truncated, or lost|database snapshot file"
-    r"|failed to (read|open|repair) WAL|(?<![.\w])(wal|snap): |^panic: "
+    r"|failed to (read|open|repair) WAL|(?<![.\w])(wal|snap): |^panic: (?!failed to find local ID in cluster members)"
 )
-"""Messages of etcd, as an error or a crash, that it cannot use its files."""
+"""Messages of etcd, as an error or a crash, that it cannot use its files. It also panics when it is asked for its status
+in the moment in which it is removed from its cluster; the next start tells that it was removed."""
 CRASH: Final = re.compile(r"panic: |unexpected fault address|fatal error: |SIG[A-Z]+: ")
 OTHER_CAUSES: Final = re.compile(
     r"no space left|file too large|disk quota exceeded|read-only file system|input/output error|permission denied"
