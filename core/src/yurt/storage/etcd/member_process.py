@@ -60,8 +60,8 @@ DAMAGE: Final = re.compile(
     r"|recover v3 backend|invalid database|checksum error|corrupted, truncated, or lost|database snapshot file"
     r"|failed to (read|open|repair) WAL|(?<![.\w])(wal|snap): |^panic: (?!failed to find local ID in cluster members)"
 )
-"""Messages of etcd, as an error or a crash, that it cannot use its files. It also panics when it is asked for its status
-in the moment in which it is removed from its cluster; the next start tells that it was removed."""
+"""Messages of etcd, as an error or a crash, that it cannot use its files. It also panics when it is asked for its
+status in the moment in which it is removed from its cluster; its next start tells that."""
 CRASH: Final = re.compile(r"panic: |unexpected fault address|fatal error: |SIG[A-Z]+: ")
 OTHER_CAUSES: Final = re.compile(
     r"no space left|file too large|disk quota exceeded|read-only file system|input/output error|permission denied"
