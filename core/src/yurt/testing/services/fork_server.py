@@ -13,6 +13,7 @@ or YURT_NIGHTLY is set. A fork shows the server's words in /proc/PID/cmdline, an
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import os
@@ -81,7 +82,8 @@ class ForkedCommand:
     def send_signal(self, number: int) -> None:
         """Send a signal unless the command has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # its end is on its way here
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Send SIGTERM."""
