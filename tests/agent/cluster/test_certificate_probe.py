@@ -33,7 +33,7 @@ def settings(
     folder: Path, signer: CertificatePair, *, trusts: tuple[CertificatePair, ...] = (), role: str = SERVER,
     address: str = HERE, begins_days_ago: int = 0, region: str = "global",
 ) -> TlsSettings:  # fmt: skip
-    """The `tls` block of a server whose certificate is valid for two days; it trusts its signer unless told."""
+    """The `tls` block of a server whose certificate is valid for two days; it trusts its signer, or else `trusts`."""
     folder.mkdir()
     wish = Wish(common_name=role_name(role, region), days=2, addresses=(address,), is_server=True)
     pair = make_certificate(wish, signer, UnixNano(RealEnv().now() - begins_days_ago * DAY_NS))
@@ -149,7 +149,7 @@ async def test_only_certificates_count_at_an_address_without_a_known_server(tmp_
 
 
 async def test_an_unknown_address_may_be_one_of_a_server_of_another_region(tmp_path: Path) -> None:
-    """It may stand in `retry_join`, or be remembered: there, another region's name is no mistake."""
+    """Such an address is in `retry_join` or was remembered: a certificate of another region is right there."""
     signer = authority()
     own = probe(settings(tmp_path / "a", signer))
     async with listening(settings(tmp_path / "b", signer, region="eu"), region="eu") as other:

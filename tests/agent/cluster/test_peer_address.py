@@ -263,7 +263,7 @@ async def test_servers_that_are_not_heard_are_asked_for_their_certificates(caplo
     a, b, c = ALL
     around = Surroundings(a, replace(b, status=FAILED), c, member("e", "eu", status=FAILED))
     await around.look("d:4648", b.address, times=3)
-    assert around.asked == [{b.address: b.name}], "each few seconds; no other region, and nothing that is no member"
+    assert around.asked == [{b.address: b.name}], "once in ten seconds, and only servers that have an etcd member"
     assert "waiting for b.global" in caplog.text
     assert "; a certificate is refused" in caplog.text
     assert caplog.text.count("is delayed") == 1

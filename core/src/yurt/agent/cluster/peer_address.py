@@ -74,7 +74,7 @@ def before_its_turn(own: str, voters: Sequence[Voter]) -> str:
 
 
 class OtherServers(NamedTuple):
-    """What is known of the other servers."""
+    """The other servers, as this one knows them."""
 
     members: Callable[[], tuple[Member, ...]]
     """All servers, this one included."""

@@ -28,6 +28,11 @@ SMALL: Final = {"clients": 2, "users": 3, "active_s": 40.0, "user_pause_s": 0.6,
 """A small cluster under faults."""
 CALM_USERS: Final = SMALL | {"faults": (), "active_s": 25.0}
 """The same without faults."""
+CONCURRENT_PLANS: Final = SMALL | {
+    "schedulers": 4, "servers": 5, "features": ("service", "batch", "update"), "users": 6, "user_pause_s": 0.1,
+    "faults": ("etcd-slow",), "fault_pause_s": 1.0,
+}  # fmt: skip
+"""Several workers that plan at one time, while etcd is slow to store the plans."""
 RESTING: Final = CALM_USERS | {"active_s": 5.0, "rest_actions": 12}
 """Requests to a cluster at rest, where only the request itself leads to what must follow."""
 REQUESTS: Final = CALM_USERS | {"features": ("service", "histories"), "users": 1, "history_pause_s": 1.0}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from yurt.testing.sim.planted.patch import CALM_USERS, RESTING, SMALL, Bug, Patch
+from yurt.testing.sim.planted.patch import CALM_USERS, CONCURRENT_PLANS, RESTING, SMALL, Bug, Patch
 
 BUGS: Final[dict[str, Bug]] = {
     "ports-of-others-are-forgotten": Bug(
@@ -36,17 +36,7 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
         ("C1",),
-        SMALL
-        | {
-            "schedulers": 4,
-            "servers": 5,
-            "features": ("service", "batch", "update"),
-            "users": 6,
-            "user_pause_s": 0.1,
-            "faults": ("etcd-slow",),
-            "fault_pause_s": 1.0,
-            "clients": 1,
-        },
+        CONCURRENT_PLANS | {"clients": 1},
     ),
     "stopped-job-runs-on": Bug(
         (Patch("yurt.scheduler.reconcile.job", "if job is None or job.stop:", "if job is None:"),),
@@ -139,16 +129,7 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
         (),
-        SMALL
-        | {
-            "schedulers": 4,
-            "servers": 5,
-            "features": ("service", "batch", "update"),
-            "users": 6,
-            "user_pause_s": 0.1,
-            "faults": ("etcd-slow",),
-            "fault_pause_s": 1.0,
-        },
+        CONCURRENT_PLANS,
     ),
     "both-stay-on-reconnect": Bug(
         (
