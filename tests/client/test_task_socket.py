@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
@@ -79,3 +81,38 @@ def test_a_directory_in_its_place_is_an_error(dirs: TaskDirs) -> None:
     with pytest.raises(OSError):
         bind_socket(dirs)
     assert os.listdir(dirs.secrets_dir) == [SOCKET]
+
+
+class SwappedSocket(socket.socket):
+    """One whose file is replaced at once, as root of a container can do that looks at its secrets directory."""
+
+    replace: Callable[[Path], None]
+
+    def bind(self, address: Any) -> None:
+        super().bind(address)
+        bound = Path(address).resolve()
+        bound.unlink()
+        type(self).replace(bound)
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "hard link"])
+def test_what_is_put_in_the_place_of_the_socket_keeps_its_mode(
+    dirs: TaskDirs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    outside = tmp_path / "outside"
+    if kind == "hard link":
+        foreign = socket.socket(socket.AF_UNIX)
+        folder = os.open(tmp_path, os.O_RDONLY)
+        foreign.bind(f"/proc/self/fd/{folder}/{outside.name}")
+        os.close(folder)
+        foreign.close()
+    else:
+        outside.write_text("kept")
+    outside.chmod(0o600)
+    makes = {"link": Path.symlink_to, "file": lambda path, _: path.touch(0o600), "hard link": Path.hardlink_to}
+    monkeypatch.setattr(SwappedSocket, "replace", lambda path: makes[kind](path, outside), raising=False)
+    monkeypatch.setattr("yurt.client.files.task_socket.socket.socket", SwappedSocket)
+    with pytest.raises(OSError, match="was replaced"):
+        bind_socket(dirs)
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o600
+    assert os.listdir(dirs.secrets_dir) == []
