@@ -10,12 +10,13 @@ import msgspec
 
 from yurt.lifecycle.services import provider_of
 from yurt.rules.bounds import bound_problems, is_costly
+from yurt.rules.driver_schemas import read_schema
 from yurt.rules.idle import with_idle_policy
 from yurt.rules.namespaces import default_pool, namespace_problems
 from yurt.rules.no_effect import unregistered
 from yurt.rules.problems import nested
 from yurt.sdk.errors import Invalid
-from yurt.sdk.schema import Schema, check_config
+from yurt.sdk.schema import check_config
 from yurt.sdk.services import DEFAULT_PROVIDER, NOMAD
 from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
@@ -183,12 +184,13 @@ def driver_problems(state: Snapshot, task: Task, group: TaskGroup) -> tuple[tupl
         if near:
             return (f'unknown driver "{task.driver[:64]}": no node has it (did you mean "{near}"?)',), ()
         return (), (f'no node has shown which options driver "{task.driver[:64]}" takes, so they are not checked',)
-    schemas = [msgspec.convert(row.schema, Schema) for row in stored]
-    results = [check_config(schema, task.config or {}) for schema in schemas]
+    schemas = [read_schema(row) for row in stored]
+    results = [check_config(each.schema, task.config or {}) for each in schemas]
     least = () if any(not problems for problems in results) else tuple(str(each) for each in min(results, key=len))
     from yurt.rules.references import label_problems
 
-    labels = label_problems((task.config or {}).get("ports"), group, task) if all(map(_names_ports, schemas)) else ()
+    has_labels = all(each.names_ports for each in schemas)
+    labels = label_problems((task.config or {}).get("ports"), group, task) if has_labels else ()
     return (*least, *labels), ()
 
 
@@ -205,13 +207,6 @@ def _misspelt_driver(state: Snapshot, name: str) -> str | None:
     drivers = {row.driver for row in state.schemas.values()}.union(*(node.drivers for node in nodes))
     near = nearest(name, sorted(drivers), cutoff=ALIKE)
     return near if near and not name.startswith(near) else None
-
-
-def _names_ports(schema: Schema) -> bool:
-    """Whether the driver has Nomad's option `ports`, a list of labels, and its predecessor `port_map`."""
-    return {("ports", "list(string)"), ("port_map", "list(map(number))")} <= {
-        (each.name, each.type) for each in schema.attributes
-    }
 
 
 def inherited(job: Job, stored: Job | None, keep: RetainedFields) -> Job:
