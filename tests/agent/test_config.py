@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from yurt.agent.component_configs import (
-    SECRETS,
     agent_info,
     artifact_limits,
     bytes_of,
@@ -17,7 +16,6 @@ from yurt.agent.component_configs import (
     exposes_debug_data,
     issuer_of,
     server_config,
-    shown_config,
     shutdown_drain,
     template_settings,
     user_range,
@@ -27,6 +25,7 @@ from yurt.agent.config_check import check
 from yurt.agent.config_files import read_files
 from yurt.agent.config_keys import ABSENT, ROOT, ConfigBlock, Entry, Key
 from yurt.agent.data_dir import open_data_dir
+from yurt.agent.shown_config import SECRETS, shown_config
 from yurt.api.redaction import is_secret_name
 from yurt.client.files.users import UserRange
 from yurt.http.agent_info import SearchSettings
@@ -352,14 +351,32 @@ def test_the_shown_configuration_hides_secrets() -> None:
 def test_the_shown_configuration_has_what_the_files_leave_out() -> None:
     shown = shown_config(config_of({**SERVER, "bind_addr": "127.0.0.1", "acl": {"enabled": True, "token_ttl": "10s"}}))
 
-    assert shown["ACL"]["TokenTtl"] == "10s"
-    assert shown["ACL"]["PolicyTtl"] == "30s"
-    assert shown["Limits"]["HttpMaxConnsPerClient"] == 100
+    assert (shown["ACL"]["TokenTTL"], shown["ACL"]["PolicyTTL"]) == (10_000_000_000, 30_000_000_000)
+    assert shown["Limits"]["HTTPMaxConnsPerClient"] == 100
     assert (shown["LeaveOnInt"], shown["Telemetry"]["PrometheusMetrics"], shown["UI"]["Enabled"]) == (
         False,
         False,
         True,
     )
+
+
+def test_the_shown_configuration_has_nomads_names_and_types() -> None:
+    """As an agent of Nomad 1.4 answered; durations are numbers where Nomad keeps them parsed."""
+    client = {"gc_interval": "10m", "max_kill_timeout": "1m", "host_volume": {"data": {"path": "/srv"}}}
+    shown = shown_config(config_of({**SERVER, "bind_addr": "127.0.0.1", "client": client, "tls": {"http": False}}))
+
+    tls = {"EnableHTTP", "EnableRPC", "CAFile", "CertFile", "KeyFile", "VerifyHTTPSClient", "RPCUpgradeMode"}
+    assert tls <= shown["TLSConfig"].keys()
+    assert (shown["Client"]["GCInterval"], shown["Client"]["MaxKillTimeout"]) == (600_000_000_000, "1m")
+    assert {"CNIPath", "CpuCompute", "GCDiskUsageThreshold", "NoHostUUID", "ReserveableCores"} <= shown["Client"].keys()
+    assert shown["Client"]["HostVolumes"] == [{"Name": "data", "Path": "/srv"}]
+    assert shown["Client"]["Reserved"] == {"CPU": 0, "MemoryMB": 0, "DiskMB": 0, "ReservedPorts": "", "Cores": ""}
+    assert shown["Server"]["FailoverHeartbeatTTL"] == 300_000_000_000
+    assert shown["Server"]["PlanRejectionTracker"]["NodeWindow"] == 300_000_000_000
+    assert {"StatsiteAddr", "StatsdAddr", "DataDogAddr", "DataDogTags"} <= shown["Telemetry"].keys()
+    assert shown["Addresses"] == {"HTTP": "127.0.0.1", "RPC": "127.0.0.1", "Serf": "127.0.0.1"}
+    assert shown["AdvertiseAddrs"]["Serf"] == "127.0.0.1:4648"
+    assert (shown["Audit"], shown["Plugins"]) == ({"Enabled": False, "Sinks": None, "Filters": None}, None)
 
 
 def test_the_shown_configuration_hides_secrets_of_plugins_options_and_headers() -> None:
@@ -377,9 +394,10 @@ def test_the_shown_configuration_hides_secrets_of_plugins_options_and_headers() 
     shown = shown_config(config_of(given))
 
     assert "geheim" not in json.dumps(shown)
-    assert shown["Plugin"]["docker"]["config"][0]["allow_privileged"] is True
-    assert shown["Plugin"]["docker"]["args"] == ["-token", "<redacted>", "--api-key=<redacted>", "-v"]
-    assert shown["Plugin"]["other"]["config"]["url"] == "https://<redacted>@host/x"
+    plugins = {plugin["Name"]: plugin for plugin in shown["Plugins"]}
+    assert plugins["docker"]["Config"][0]["allow_privileged"] is True
+    assert plugins["docker"]["Args"] == ["-token", "<redacted>", "--api-key=<redacted>", "-v"]
+    assert plugins["other"]["Config"]["url"] == "https://<redacted>@host/x"
     assert shown["Client"]["Options"]["driver.raw_exec.enable"] == "1"
 
 

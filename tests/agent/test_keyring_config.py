@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from yurt.agent.blocks.keyring import keyring_configs
-from yurt.agent.component_configs import shown_config
 from yurt.agent.config import AgentConfig, make_config
 from yurt.agent.config_check import check
 from yurt.agent.config_keys import ROOT
+from yurt.agent.shown_config import shown_config
 from yurt.sdk.errors import Invalid
 
 

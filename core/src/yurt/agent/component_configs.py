@@ -7,14 +7,14 @@ import re
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
-from yurt import NOMAD_VERSION, __version__
+from yurt import __version__
 from yurt.agent.config import AgentConfig, seconds_of
 from yurt.agent.data_dir import AgentDataDir
+from yurt.agent.shown_config import shown_config
 from yurt.agent.telemetry.settings import telemetry_settings
-from yurt.api.redaction import BLANK, redacted, redacted_plugin
 from yurt.client.artifacts.confinement import checked_extra_path
 from yurt.client.artifacts.fetch_request import ArtifactLimits
 from yurt.client.artifacts.trusted_hosts import checked_trusted_host
@@ -48,65 +48,6 @@ PRIORITY_USUAL, PRIORITY_LIMIT = 100, 32_766
 """The default and the maximum of a job's greatest priority."""
 CGROUP_PATH = re.compile(r"(?!\.|cgroup\.)[\w.:@-]+(/(?!\.|cgroup\.)[\w.:@-]+)*", re.ASCII)
 ENFORCEMENTS = ("none", "warn", "strict")
-
-
-SECRETS = frozenset({
-    "token", "intro_token", "encrypt", "replication_token", "auth", "license_path", "circonus_api_token",
-})  # fmt: skip
-"""Keys of the agent's own that are never shown."""
-FREE_FORM = frozenset({"meta", "options", "http_api_response_headers", "config"})
-"""Maps whose keys are the operator's."""
-DEFAULTS: Final[Mapping[str, Any]] = {
-    "plugin_dir": "", "bind_addr": "0.0.0.0", "enable_debug": False,
-    "log_json": False, "log_file": "", "log_include_location": False, "log_rotate_duration": "24h",
-    "log_rotate_bytes": 0, "log_rotate_max_files": 0, "enable_syslog": False, "syslog_facility": "LOCAL0",
-    "leave_on_interrupt": False, "leave_on_terminate": False,
-    "disable_update_check": False, "disable_anonymous_signature": False,
-    "addresses": {"http": "", "rpc": "", "serf": ""},
-    "acl": {
-        "enabled": False, "token_ttl": "30s", "policy_ttl": "30s", "role_ttl": "30s", "replication_token": "",
-        "token_min_expiration_ttl": "1m", "token_max_expiration_ttl": "24h",
-    },
-    "client": {
-        "state_dir": "", "alloc_dir": "", "servers": [], "node_class": "", "node_pool": "default", "options": {},
-        "meta": {}, "network_interface": "", "max_kill_timeout": "30s", "min_dynamic_port": 20000,
-        "max_dynamic_port": 32000, "gc_interval": "1m", "gc_parallel_destroys": 2, "gc_disk_usage_threshold": 80,
-        "gc_inode_usage_threshold": 70, "gc_max_allocs": 50, "disable_remote_exec": False,
-        "cni_path": "/opt/cni/bin", "cni_config_dir": "/opt/cni/config", "bridge_network_name": "nomad",
-        "bridge_network_subnet": "172.26.64.0/20", "host_volume": {}, "host_network": {},
-        "nomad_service_discovery": True,
-    },
-    "server": {
-        "authoritative_region": "", "bootstrap_expect": 0, "heartbeat_grace": "10s", "min_heartbeat_ttl": "10s",
-        "max_heartbeats_per_second": 50, "failover_heartbeat_ttl": "300s", "job_default_priority": 50,
-        "job_max_priority": 100, "job_max_count": 50000, "event_buffer_size": 100, "enable_event_broker": True,
-        "rejoin_after_leave": False, "retry_join": [], "start_join": [], "encrypt": "",
-    },
-    "telemetry": {
-        "collection_interval": "1s", "disable_hostname": False, "prometheus_metrics": False,
-        "publish_allocation_metrics": False, "publish_node_metrics": False, "statsd_address": "",
-        "statsite_address": "", "datadog_address": "", "use_node_name": False,
-    },
-    "tls": {
-        "http": False, "rpc": False, "ca_file": "", "cert_file": "", "key_file": "", "verify_server_hostname": False,
-        "verify_https_client": False,
-    },
-    "ui": {"enabled": True},
-    "limits": {
-        "https_handshake_timeout": "5s", "http_max_conns_per_client": 100, "rpc_handshake_timeout": "5s",
-        "rpc_max_conns_per_client": 100,
-    },
-    "autopilot": {
-        "cleanup_dead_servers": True, "last_contact_threshold": "200ms", "max_trailing_logs": 250, "min_quorum": 0,
-        "server_stabilization_time": "10s",
-    },
-    "audit": {"enabled": False},
-    "plugin": {},
-    "http_api_response_headers": {},
-    "consul": {},
-    "vault": {"enabled": False},
-}  # fmt: skip
-"""Shown values of keys that the files omit; clients of Nomad's API look many of them up."""
 
 
 def server_config(config: AgentConfig, data: AgentDataDir) -> ServerConfig:
@@ -527,65 +468,6 @@ def _host_names() -> tuple[str, ...]:
     """The host name of this machine, and its first label."""
     name = socket.gethostname()
     return (name, name.partition(".")[0])
-
-
-def shown_config(config: AgentConfig) -> dict[str, Any]:
-    """The configuration as `/v1/agent/self` shows it: Go's names, secrets blanked."""
-    shown = _shown(_filled(config.raw, DEFAULTS))
-    shown |= {
-        "Region": config.region, "Datacenter": config.datacenter, "NodeName": config.name, "DataDir": config.data_dir,
-        "LogLevel": config.log_level, "BindAddr": config.raw.get("bind_addr", "0.0.0.0"), "DevMode": config.is_dev,
-        "Ports": {"HTTP": config.http_port, "RPC": config.rpc_port, "Serf": config.serf_port},
-        "AdvertiseAddrs": {"HTTP": config.advertise_http, "RPC": config.advertise_rpc},
-        "Version": {"Version": NOMAD_VERSION, "VersionPrerelease": "", "VersionMetadata": "", "Revision": ""},
-        "YurtVersion": __version__,
-        "Files": list(config.files),
-    }  # fmt: skip
-    shown["Client"] = {**shown.get("Client", {}), "Enabled": config.is_client}
-    shown["Server"] = {**shown.get("Server", {}), "Enabled": config.is_server}
-    return shown
-
-
-def _filled(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, with defaults for missing ones, in each block that is given."""
-    filled = dict(values)
-    for name, default in defaults.items():
-        value = filled.get(name)
-        if value is None:
-            filled[name] = default
-        elif isinstance(value, Mapping) and isinstance(default, Mapping):
-            filled[name] = _filled(value, default)
-    return filled
-
-
-def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys in Go's spelling. In maps with free names, secrets are recognized by name and by value."""
-    shown: dict[str, Any] = {}
-    for name, setting in data.items():
-        value = BLANK if name in SECRETS and setting else setting
-        if not isinstance(value, Mapping) or name in ("host_volume", "host_network"):
-            shown[_go_name(name)] = value
-        elif name == "plugin":
-            shown[_go_name(name)] = {label: redacted_plugin(body) for label, body in value.items()}
-        elif name in FREE_FORM:
-            shown[_go_name(name)] = redacted(value)
-        else:
-            shown[_go_name(name)] = _shown(value)
-    return shown
-
-
-def _go_name(name: str) -> str:
-    special = {
-        "acl": "ACL",
-        "ui": "UI",
-        "tls": "TLSConfig",
-        "rpc": "RPC",
-        "http_api_response_headers": "HTTPAPIResponseHeaders",
-        "http_allowed_hosts": "HTTPAllowedHosts",
-        "leave_on_interrupt": "LeaveOnInt",
-        "leave_on_terminate": "LeaveOnTerm",
-    }
-    return special.get(name) or "".join(word.capitalize() for word in name.split("_"))
 
 
 def _renamed(block: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
