@@ -118,6 +118,22 @@ def test_syslog_gets_lines_with_facility_priority_and_program(tmp_path: Path, mo
     assert text.startswith(f"<{19 * 8 + 3}>yurt[{os.getpid()}]: ") and text.endswith("agent.test: it broke")
 
 
+def test_lines_in_a_syslog_daemons_stream_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "log")
+    monkeypatch.setattr(logs, "SYSLOG_SOCKET", path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
+        daemon.bind(path)
+        daemon.listen()
+        agent_logs(has_syslog=True)
+        log.info("one")
+        log.info("two")
+        daemon.accept()[0].close()  # the probe of whether anything listens
+        connection, _ = daemon.accept()
+        with connection:
+            first, second, rest = connection.recv(4096).split(b"\0")
+    assert (first.endswith(b"agent.test: one"), second.endswith(b"agent.test: two"), rest) == (True, True, b"")
+
+
 def test_a_syslog_daemon_that_does_not_read_costs_lines_and_no_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

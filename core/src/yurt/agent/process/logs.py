@@ -218,6 +218,8 @@ def _syslog(settings: LogSettings) -> logging.Handler:
             """A daemon that does not read costs lines: to wait for it would hold up the whole agent."""
             super()._connect_unixsocket(address)  # type: ignore[misc]
             self.socket.setblocking(False)  # type: ignore[attr-defined]
+            # In a stream nothing but this separates a line from the next one, as the C library's `syslog` does it.
+            self.append_nul = self.socket.type == socket.SOCK_STREAM  # type: ignore[attr-defined]
 
         def mapPriority(self, levelName: str) -> str:  # noqa: N802, N803 - the library's names
             return {"ERROR": "err", "CRITICAL": "err", "WARNING": "warning", "INFO": "info"}.get(levelName, "debug")
@@ -232,5 +234,4 @@ def _syslog(settings: LogSettings) -> logging.Handler:
         )
     handler = Syslog(SYSLOG_SOCKET, SysLogHandler.facility_names[settings.syslog_facility.lower()])
     handler.ident = f"yurt[{os.getpid()}]: "
-    handler.append_nul = False
     return handler
