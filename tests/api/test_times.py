@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt.lifecycle.durations import duration_text
-from yurt.sdk.value import parse_duration
+from yurt.sdk.value import duration_text, parse_duration
 
 
 @pytest.mark.parametrize(

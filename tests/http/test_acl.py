@@ -454,6 +454,7 @@ async def test_whoever_wants_to_log_in_sees_the_methods(acl: Callers) -> None:
         ({"TokenLocality": "here"}, "invalid token locality 'here'"),
         ({"Config": {}}, "invalid config: missing OIDCDiscoveryURL"),
         ({"Type": "JWT", "Config": {}}, "requires either OIDCDiscoveryURL, or JWKS URL"),
+        ({"MaxTokenTTL": "-1ns"}, "invalid MaxTokenTTL value '-1ns' (should be between"),
         ({"MaxTokenTTL": "0s"}, "invalid MaxTokenTTL value '0s' (should be between 1m0s and 24h0m0s)"),
         ({"Config": {"ClockSkewLeeway": "x"}}, "is not a valid duration"),
     ],

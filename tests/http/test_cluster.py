@@ -72,6 +72,7 @@ async def test_node_pools_are_made_and_deleted(api: Api) -> None:
     assert (await api.get("/v1/node/pool/gpu/nodes")).json == []
     refused = await api.put("/v1/node/pools", {"Name": "all"})
     assert (refused.status, refused.text) == (400, 'modifying node pool "all" is not allowed')
+    assert "must be above 0" in (await api.put("/v1/node/pools", {"Name": "x", "NodeIdentityTTL": "-1s"})).text
     assert (await api.put("/v1/node/pool/x", {"Name": "y"})).text == "Node pool name does not match request path"
     assert (await api.call("DELETE", "/v1/node/pool/gpu")).status == 200
     assert (await api.get("/v1/node/pool/gpu")).text == "node pool not found"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from yurt.lifecycle import heartbeats
-from yurt.lifecycle.durations import duration_text
 from yurt.lifecycle.heartbeats import Contact
-from yurt.sdk.value import replace, seconds
+from yurt.sdk.value import duration_text, replace, seconds
 from yurt.structs.policies import DisconnectStrategy
 from yurt.testing import factories
 

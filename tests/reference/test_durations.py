@@ -121,10 +121,11 @@ def test_a_duration_is_accepted_as_a_number_and_as_text(field: Field) -> None:
     given = [[value] if is_list else value for value in (NANOSECONDS, TEXT)]
 
     number, text = (decode_value(field.document(value), field.body, name="Body")[0] for value in given)
+    exponent = decode_value(field.document([5.4e12] if is_list else 5.4e12), field.body, name="Body")[0]
     absent = decode_value(field.document(None), field.body, name="Body")[0]
     unset = decode_value(field.document([] if is_list else ""), field.body, name="Body")[0]
 
-    assert number == text
+    assert number == text == exponent
     assert number != absent
     assert unset == absent
 

@@ -291,7 +291,7 @@ SAVES = {"Path": "/saved"}
         ("Requeue", {"DelayFunction": "linear"}, "use constant, exponential or fibonacci"),
         ("Requeue", {"Delay": 9 * SECOND, "MaxDelay": SECOND}, "max_delay (1s) is shorter than delay (9s)"),
         ("Checkpoint", {"Signal": "SIGSAVE"}, 'checkpoint signal "SIGSAVE" is not a signal'),
-        ("Checkpoint", {"Grace": 3601 * SECOND}, "checkpoint grace must be above 0 and at most 3600s"),
+        ("Checkpoint", {"Grace": 3601 * SECOND}, "checkpoint grace must be above 0 and at most 1h0m0s"),
         ("Checkpoint", {"Interval": -SECOND}, "checkpoint interval can't be negative"),
         ("Checkpoint", {"Path": "a/../b"}, 'must have no empty part, "." or ".."'),
         ("Checkpoint", {"Path": "${NOMAD_TASK_DIR}/x"}, "must be plain"),

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from yurt.acl.names import NAME
 from yurt.acl.policy import PolicyError
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import NANOSECONDS, Duration
+from yurt.sdk.value import Duration, duration_text
 from yurt.structs.acl import (
     CLIENT,
     GLOBAL,
@@ -92,15 +92,16 @@ def check_token_times(token: ACLToken, *, min_ttl: Duration, max_ttl: Duration) 
     """The expiry of a new token, within two bounds, or none."""
     found = []
     if token.expiration_ttl < 0:
-        found.append(f"token expiration TTL '{_go(token.expiration_ttl)}' should not be negative")
+        found.append(f"token expiration TTL '{duration_text(token.expiration_ttl)}' should not be negative")
     elif token.expiration_time:
         lasts = token.expiration_time - token.create_time
+        was = f"in the future (was {duration_text(lasts)})"
         if lasts < 0:
             found.append("expiration time cannot be before create time")
         elif lasts > max_ttl:
-            found.append(f"expiration time cannot be more than {_go(max_ttl)} in the future (was {_go(lasts)})")
+            found.append(f"expiration time cannot be more than {duration_text(max_ttl)} {was}")
         elif lasts < min_ttl:
-            found.append(f"expiration time cannot be less than {_go(min_ttl)} in the future (was {_go(lasts)})")
+            found.append(f"expiration time cannot be less than {duration_text(min_ttl)} {was}")
     raise_problems("token", found)
 
 
@@ -117,8 +118,8 @@ def check_auth_method(method: ACLAuthMethod, *, min_ttl: Duration, max_ttl: Dura
         found.extend(f"invalid config: {text}" for text in _config_problems(method))
     found.extend(_token_name_problems(method))
     if not min_ttl <= method.max_token_ttl <= max_ttl:
-        text = f"(should be between {_go(min_ttl)} and {_go(max_ttl)})"
-        found.append(f"invalid MaxTokenTTL value '{_go(method.max_token_ttl)}' {text}")
+        text = f"(should be between {duration_text(min_ttl)} and {duration_text(max_ttl)})"
+        found.append(f"invalid MaxTokenTTL value '{duration_text(method.max_token_ttl)}' {text}")
     raise_problems("auth method", found)
 
 
@@ -256,14 +257,3 @@ def raise_problems(kind: str, found: list[str]) -> None:
     if found:
         count = f"{len(found)} error{'s' if len(found) > 1 else ''} occurred:\n"
         raise Invalid(f"{kind} 0 invalid: {count}" + "".join(f"\t* {text}\n" for text in found) + "\n")
-
-
-def _go(duration: int) -> str:
-    """A duration of whole seconds as Go writes it: `1h0m0s`."""
-    sign, rest = ("-" if duration < 0 else ""), abs(duration)
-    minutes, nanoseconds = divmod(rest, 60 * NANOSECONDS)
-    hours, minutes = divmod(minutes, 60)
-    seconds_text = f"{nanoseconds / NANOSECONDS:.9f}".rstrip("0").rstrip(".") + "s"
-    if hours:
-        return f"{sign}{hours}h{minutes}m{seconds_text}"
-    return f"{sign}{minutes}m{seconds_text}" if minutes else f"{sign}{seconds_text}"

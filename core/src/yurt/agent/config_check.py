@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from yurt.agent.config_keys import ABSENT, ConfigBlock, Entry, Key
-from yurt.lifecycle.durations import duration_text
-from yurt.sdk.value import parse_duration
+from yurt.sdk.value import duration_text, parse_duration
 
 NOT_AVAILABLE = "not available in this version"
 

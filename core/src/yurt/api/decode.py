@@ -312,9 +312,12 @@ def _all_nanoseconds(value: Any, path: str) -> Any:
 
 
 def _nanoseconds(value: Any, path: str) -> Any:
-    """A duration as an integer where it was sent as Go's text."""
+    """A duration as an integer where it was sent as Go's text, or as a whole number with a point or an exponent.
+
+    Encoders that know only floating-point numbers write 24 hours as `8.64e13`.
+    """
     if type(value) is not str:
-        return value
+        return int(value) if type(value) is float and value.is_integer() and abs(value) < INT_MAX else value
     try:
         return parse_duration(value)
     except ValueError:

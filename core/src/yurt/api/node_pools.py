@@ -9,7 +9,7 @@ from yurt.api.decode import decode_value
 from yurt.api.idle_block import space_problems, with_idle_block
 from yurt.rules.batch_queue import batch_queue_problems, normalised
 from yurt.rules.validation.job import NODE_POOL
-from yurt.sdk.value import parse_duration
+from yurt.sdk.value import duration_text, parse_duration
 from yurt.state.tables import BUILT_IN_POOLS
 from yurt.structs.cluster import NodePool
 
@@ -30,4 +30,11 @@ def decode_node_pool(document: Mapping[str, Any]) -> tuple[NodePool, list[str]]:
         document = rest | {"BatchQueue": normalised(document[key], parse_duration)}
     pool, _ = decode_value(document, NodePool, name="NodePool")
     of_queue = [] if pool.batch_queue is None else list(batch_queue_problems(pool.batch_queue))
-    return pool, [*of_queue, *space_problems(pool.idle)]
+    return pool, [*_identity_problems(pool), *of_queue, *space_problems(pool.idle)]
+
+
+def _identity_problems(pool: NodePool) -> list[str]:
+    if pool.node_identity_ttl >= 0:
+        return []
+    ttl = duration_text(pool.node_identity_ttl)
+    return [f"node identity TTL must be above 0, or 0 for the usual one (got {ttl})"]

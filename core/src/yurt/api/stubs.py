@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from yurt.api.encode import WireView, encode_builtins, struct_converter, to_wire
-from yurt.lifecycle.durations import duration_text
-from yurt.sdk.value import replace
+from yurt.sdk.value import duration_text, replace
 from yurt.structs.alloc import (
     AllocatedTaskResources,
     Allocation,

@@ -68,14 +68,13 @@ from yurt.client.tasks.exec_sessions import ExecSessions
 from yurt.client.templates.context import TemplateContext
 from yurt.client.usage_history import UsageHistory
 from yurt.client.volumes.host_volumes import DynamicHostVolumes
-from yurt.lifecycle.durations import duration_text
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk import core_partitions
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver
 from yurt.sdk.errors import Unavailable
-from yurt.sdk.value import NANOSECONDS
+from yurt.sdk.value import NANOSECONDS, duration_text
 from yurt.storage.client_db import ClientDatabase, NodeIdentity
 from yurt.structs.node import DrainSpec, Node
 from yurt.structs.status import NODE_READY

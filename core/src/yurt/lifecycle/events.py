@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import Final
 
-from yurt.lifecycle.durations import duration_text
 from yurt.sdk.driver import ExitResult
-from yurt.sdk.value import Duration, UnixNano, replace
+from yurt.sdk.value import Duration, UnixNano, duration_text, replace
 from yurt.structs.alloc import TaskEvent
 from yurt.structs.queueing.requeue import PREEMPTING
 

@@ -14,8 +14,7 @@ from typing import Final
 import msgspec
 
 from yurt.lifecycle.allocation import POSTSTART, POSTSTOP, PRESTART, Role
-from yurt.lifecycle.durations import duration_text
-from yurt.sdk.value import Duration, UnixNano, Value, replace
+from yurt.sdk.value import Duration, UnixNano, Value, duration_text, replace
 from yurt.structs.alloc import TaskState
 from yurt.structs.status import TASK_DEAD, TASK_RUNNING
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from yurt.lifecycle.durations import duration_text
 from yurt.lifecycle.events import REASON_WITHIN_POLICY
-from yurt.sdk.value import Duration, UnixNano, Value
+from yurt.sdk.value import Duration, UnixNano, Value, duration_text
 from yurt.structs.policies import RestartPolicy
 
 JITTER_SHARE = 0.25

@@ -7,8 +7,6 @@ import signal
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from yurt.sdk.value import NANOSECONDS
-
 INTERPOLATION = "${"
 ALIKE: Final = 0.6
 OPPOSITES: Final = (("start", "stop"), ("pre", "post"), ("enable", "disable"), ("allow", "deny"), ("read", "write"))
@@ -32,11 +30,6 @@ def nested(place: str, problems: Iterable[str], *, sep: str = " ") -> Iterator[s
     found = list(problems)
     if found:
         yield f"{place}{sep}validation failed: {multi_error(found)}"
-
-
-def seconds_text(duration: int) -> str:
-    """A duration in seconds as text: `1.5s`."""
-    return f"{duration / NANOSECONDS:g}s"
 
 
 def one_of(choices: Sequence[str]) -> str:

@@ -35,6 +35,7 @@ _UNITS_NS = {
     "h": 3600 * NANOSECONDS,
 }  # fmt: skip
 _PART = re.compile(r"(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
+_SMALL_UNITS = ((1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
 _DURATION_MAX = (1 << 63) - 1
 _DURATION_CHARACTERS_MAX = 64
 """Go writes at most 26; a text without a bound would keep the event loop busy."""
@@ -94,6 +95,30 @@ def parse_duration(text: str) -> Duration:
     if not rest or position != len(rest) or total > _DURATION_MAX:
         raise ValueError(f'time: invalid duration "{text[:64]}"')
     return Duration(sign * total)
+
+
+def duration_text(nanoseconds: int) -> str:
+    """Nanoseconds as Go and Nomad write them: 30 minutes -> "30m0s", 1.5 s -> "1.5s", 200 ms -> "200ms"."""
+    if nanoseconds < 0:
+        return "-" + duration_text(-nanoseconds)
+    if nanoseconds == 0:
+        return "0s"
+    if nanoseconds < NANOSECONDS:
+        unit, name = next(pair for pair in _SMALL_UNITS if nanoseconds >= pair[0])
+        return _decimal(nanoseconds, unit) + name
+    minutes, rest = divmod(nanoseconds, 60 * NANOSECONDS)
+    text = _decimal(rest, NANOSECONDS) + "s"
+    if not minutes:
+        return text
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
+
+
+def _decimal(nanoseconds: int, unit: int) -> str:
+    """`nanoseconds / unit` without trailing zeros and without rounding."""
+    whole, rest = divmod(nanoseconds, unit)
+    digits = f"{rest:0{len(str(unit)) - 1}d}".rstrip("0") if rest else ""
+    return f"{whole}.{digits}" if digits else str(whole)
 
 
 def _part_ns(whole: str, fraction: str, unit: str) -> int:

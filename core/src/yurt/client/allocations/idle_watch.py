@@ -19,10 +19,9 @@ from yurt.client.devices.idleness import CardSample, Idleness, advance, sample_o
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.files.alloc_dir import write_notice
 from yurt.lifecycle import events
-from yurt.lifecycle.durations import duration_text
 from yurt.runtime.env import Env
 from yurt.sdk.device import DeviceUse
-from yurt.sdk.value import NANOSECONDS, Duration
+from yurt.sdk.value import NANOSECONDS, Duration, duration_text
 from yurt.structs.alloc import IdleState
 from yurt.structs.commands import IdleReport
 from yurt.structs.policies import IdlePolicy

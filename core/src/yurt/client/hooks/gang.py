@@ -15,12 +15,11 @@ from yurt.client.tasks.client_task import ClientTask, SetupProblem
 from yurt.client.templates.files import write
 from yurt.client.timed_waits import finish_unless
 from yurt.lifecycle import events
-from yurt.lifecycle.durations import duration_text
 from yurt.runtime.env import Env
 from yurt.sdk.driver import ExitResult, TaskHandle
 from yurt.sdk.errors import Invalid, PermissionDenied, YurtError
 from yurt.sdk.hooks import Additions, TaskHookOf
-from yurt.sdk.value import NANOSECONDS
+from yurt.sdk.value import NANOSECONDS, duration_text
 from yurt.structs.policies import Rendezvous
 from yurt.structs.queueing.gang import FORMED, LATEST, OVER, GangAnswer, GangQuery, GangRoster
 

@@ -15,9 +15,8 @@ from yurt.http.cluster import ServerView
 from yurt.http.cluster_routes.raft import is_leader
 from yurt.http.errors import Refused
 from yurt.http.query import number
-from yurt.lifecycle.durations import duration_text
 from yurt.sdk.errors import ERROR_HEADER, Reason, Unavailable
-from yurt.sdk.value import NANOSECONDS, replace
+from yurt.sdk.value import NANOSECONDS, duration_text, replace
 from yurt.server.views.operator import AutopilotConfigurationRows
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import ALIVE

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from yurt.rules.problems import near_hint, one_of, seconds_text
-from yurt.sdk.value import NANOSECONDS
+from yurt.rules.problems import near_hint, one_of
+from yurt.sdk.value import NANOSECONDS, duration_text
 from yurt.structs import status
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.policies import Gang, Rendezvous
@@ -45,8 +45,8 @@ def _rendezvous_problems(group: TaskGroup, rendezvous: Rendezvous) -> Iterator[s
         hint = near_hint(rendezvous.framework, FRAMEWORKS)
         yield f'rendezvous framework "{rendezvous.framework[:64]}" is not valid: use {one_of(FRAMEWORKS)}{hint}'
     if not BARRIER_MIN <= rendezvous.barrier <= BARRIER_MAX:
-        shown = seconds_text(rendezvous.barrier)
-        yield f"rendezvous barrier must be from 1s to {seconds_text(BARRIER_MAX)} (got {shown})"
+        shown = duration_text(rendezvous.barrier)
+        yield f"rendezvous barrier must be from 1s to {duration_text(BARRIER_MAX)} (got {shown})"
     if rendezvous.interface and not INTERFACE.fullmatch(rendezvous.interface):
         yield f'rendezvous interface "{rendezvous.interface[:64]}" is not the name of a network interface, such as ib0'
     yield from _port_problems(group, rendezvous.port)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from yurt.rules.idle import idle_blocks
-from yurt.rules.problems import near_hint, one_of, seconds_text
+from yurt.rules.problems import near_hint, one_of
 from yurt.rules.task_schedule import schedule_problems
-from yurt.sdk.value import NANOSECONDS
+from yurt.sdk.value import NANOSECONDS, duration_text
 from yurt.structs import status
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.policies import IdlePolicy, InteractiveHours, InteractivePolicy
@@ -67,11 +67,11 @@ def idle_problems(policy: IdlePolicy) -> Iterator[str]:
     if policy.gpus == ANY and policy.action in ACTIONS and policy.action != NOTIFY:
         yield f'idle gpus = "any" needs action = "notify", since an allocation ends as a whole (got "{policy.action}")'
     if not WINDOW_MIN <= policy.window <= DURATION_MAX:
-        yield f"idle window must be from 1s to 30 days (got {seconds_text(policy.window)})"
+        yield f"idle window must be from 1s to 30 days (got {duration_text(policy.window)})"
     for key, value, most in (("first", policy.first, DURATION_MAX), ("grace", policy.grace, GRACE_MAX)):
         if not 0 <= value <= most:
             longest = "30 days" if most == DURATION_MAX else "24 hours"
-            yield f"idle {key} must be from 0s to {longest} (got {seconds_text(value)})"
+            yield f"idle {key} must be from 0s to {longest} (got {duration_text(value)})"
     if policy.window >= WINDOW_MIN:
         yield from _warning_problems(policy)
     if policy.interactive is not None:
@@ -89,7 +89,7 @@ def _warning_problems(policy: IdlePolicy) -> Iterator[str]:
         yield f"idle warn can hold {WARNINGS_MAX} times (got {len(policy.warn)})"
     for each in policy.warn[:WARNINGS_MAX]:
         if not 0 < each < policy.window:
-            yield f"idle warn {seconds_text(each)} must lie within the window of {seconds_text(policy.window)}"
+            yield f"idle warn {duration_text(each)} must lie within the window of {duration_text(policy.window)}"
     if list(policy.warn) != sorted(set(policy.warn)):
         yield "idle warn must be given in ascending order, each time once"
 
@@ -97,8 +97,8 @@ def _warning_problems(policy: IdlePolicy) -> Iterator[str]:
 def _interactive_problems(policy: IdlePolicy, block: InteractivePolicy) -> Iterator[str]:
     if block.window and not policy.window <= block.window <= DURATION_MAX:
         yield (
-            f"idle interactive window must be at least the window, {seconds_text(policy.window)}, and at most "
-            f"30 days (got {seconds_text(block.window)})"
+            f"idle interactive window must be at least the window, {duration_text(policy.window)}, and at most "
+            f"30 days (got {duration_text(block.window)})"
         )
     if not 0 <= block.keep <= KEEPS_MAX:
         yield f"idle interactive keep must be from 0 to {KEEPS_MAX} (got {block.keep})"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from yurt.rules.problems import DELAY_FUNCTIONS, duplicates, is_open, near_hint, one_of, seconds_text
+from yurt.rules.problems import DELAY_FUNCTIONS, duplicates, is_open, near_hint, one_of
 from yurt.scheduler.constraints.versions import is_constraint
-from yurt.sdk.value import NANOSECONDS
+from yurt.sdk.value import NANOSECONDS, duration_text
 from yurt.structs import status
 from yurt.structs.constraint import Affinity, Constraint, Spread
 from yurt.structs.job import Job, TaskGroup
@@ -134,12 +134,12 @@ def restart_problems(policy: RestartPolicy) -> Iterator[str]:
     if policy.attempts == 0 and policy.mode != "fail":
         yield f'Restart policy "{policy.mode[:64]}" with 0 attempts is ambiguous: use mode "fail" or more attempts'
     if policy.interval < RESTART_INTERVAL_MIN:
-        least, interval = seconds_text(RESTART_INTERVAL_MIN), seconds_text(policy.interval)
+        least, interval = duration_text(RESTART_INTERVAL_MIN), duration_text(policy.interval)
         yield f"Interval can not be less than {least} (got {interval})"
     elif policy.attempts * policy.delay > policy.interval:
         yield (
             f"Nomad can't restart the TaskGroup {policy.attempts} times in an interval of "
-            f"{seconds_text(policy.interval)} with a delay of {seconds_text(policy.delay)}"
+            f"{duration_text(policy.interval)} with a delay of {duration_text(policy.delay)}"
         )
 
 
@@ -162,7 +162,7 @@ def _reschedule_problems(job_type: str, group: TaskGroup) -> Iterator[str]:
         hint = near_hint(name, DELAY_FUNCTIONS)
         yield f'Invalid delay function "{name[:64]}", must be one of [{" ".join(DELAY_FUNCTIONS)}]{hint}'
     if policy.delay < RESCHEDULE_DELAY_MIN:
-        yield f"Delay cannot be less than {seconds_text(RESCHEDULE_DELAY_MIN)} (got {seconds_text(policy.delay)})"
+        yield f"Delay cannot be less than {duration_text(RESCHEDULE_DELAY_MIN)} (got {duration_text(policy.delay)})"
     if policy.delay_function in ("exponential", "fibonacci") and policy.max_delay < policy.delay:
         yield "Max Delay cannot be less than Delay"
     if not policy.unlimited:
@@ -171,15 +171,15 @@ def _reschedule_problems(job_type: str, group: TaskGroup) -> Iterator[str]:
 
 def _reschedule_interval_problems(policy: ReschedulePolicy) -> Iterator[str]:
     if policy.interval < RESCHEDULE_INTERVAL_MIN:
-        least, interval = seconds_text(RESCHEDULE_INTERVAL_MIN), seconds_text(policy.interval)
+        least, interval = duration_text(RESCHEDULE_INTERVAL_MIN), duration_text(policy.interval)
         yield f"Interval cannot be less than {least} (got {interval})"
         return
     needed = _reschedule_time(policy)
     if needed > policy.interval:
         yield (
-            f"Nomad can only make fewer than {policy.attempts} attempts in {seconds_text(policy.interval)} with "
-            f'initial delay {seconds_text(policy.delay)} and delay function "{policy.delay_function}": they need '
-            f"{seconds_text(needed)}"
+            f"Nomad can only make fewer than {policy.attempts} attempts in {duration_text(policy.interval)} with "
+            f'initial delay {duration_text(policy.delay)} and delay function "{policy.delay_function}": they need '
+            f"{duration_text(needed)}"
         )
 
 

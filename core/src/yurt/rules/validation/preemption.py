@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from yurt.rules.problems import DELAY_FUNCTIONS, escapes, is_open, is_signal, near_hint, one_of, seconds_text
-from yurt.sdk.value import NANOSECONDS
+from yurt.rules.problems import DELAY_FUNCTIONS, escapes, is_open, is_signal, near_hint, one_of
+from yurt.sdk.value import NANOSECONDS, duration_text
 from yurt.structs import status
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.policies import Checkpoint, Requeue
@@ -28,17 +28,17 @@ def preemption_problems(job: Job, group: TaskGroup) -> Iterator[str]:
 
 def _requeue_problems(requeue: Requeue) -> Iterator[str]:
     if requeue.delay < 0:
-        yield f"requeue delay can't be negative (got {seconds_text(requeue.delay)})"
+        yield f"requeue delay can't be negative (got {duration_text(requeue.delay)})"
     if requeue.delay_function not in DELAY_FUNCTIONS:
         name = requeue.delay_function
         hint = near_hint(name, DELAY_FUNCTIONS)
         yield f'requeue delay_function "{name[:64]}" is not valid: use {one_of(DELAY_FUNCTIONS)}{hint}'
     if requeue.max_delay < 0:
-        yield f"requeue max_delay can't be negative (got {seconds_text(requeue.max_delay)})"
+        yield f"requeue max_delay can't be negative (got {duration_text(requeue.max_delay)})"
     elif 0 < requeue.max_delay < requeue.delay:
         yield (
-            f"requeue max_delay ({seconds_text(requeue.max_delay)}) is shorter than delay "
-            f"({seconds_text(requeue.delay)}): raise it, or leave it out"
+            f"requeue max_delay ({duration_text(requeue.max_delay)}) is shorter than delay "
+            f"({duration_text(requeue.delay)}): raise it, or leave it out"
         )
 
 
@@ -46,10 +46,10 @@ def _checkpoint_problems(group: TaskGroup, checkpoint: Checkpoint) -> Iterator[s
     if not is_signal(checkpoint.signal):
         yield f'checkpoint signal "{checkpoint.signal[:64]}" is not a signal: use a name such as SIGUSR1'
     if not 0 < checkpoint.grace <= GRACE_MAX:
-        grace = seconds_text(checkpoint.grace)
-        yield f"checkpoint grace must be above 0 and at most {seconds_text(GRACE_MAX)} (got {grace})"
+        grace = duration_text(checkpoint.grace)
+        yield f"checkpoint grace must be above 0 and at most {duration_text(GRACE_MAX)} (got {grace})"
     if checkpoint.interval < 0:
-        yield f"checkpoint interval can't be negative (got {seconds_text(checkpoint.interval)})"
+        yield f"checkpoint interval can't be negative (got {duration_text(checkpoint.interval)})"
     yield from _path_problems(group, checkpoint.path)
 
 

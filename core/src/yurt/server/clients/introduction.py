@@ -16,7 +16,7 @@ import msgspec
 from yurt.rules.workload_claims import AUDIENCE
 from yurt.runtime.metrics import Metrics
 from yurt.sdk.errors import Invalid, PermissionDenied
-from yurt.sdk.value import NANOSECONDS
+from yurt.sdk.value import NANOSECONDS, duration_text, seconds
 from yurt.server.clients.node_identities import DEFAULT_POOL
 from yurt.server.config import ServerConfig
 from yurt.server.keys.keyring import Keyring
@@ -60,7 +60,7 @@ class Introductions:
         lasts_s = ttl_s or settings.default_ttl_s
         if not TTL_MIN_S <= lasts_s <= settings.max_ttl_s:
             raise Invalid(
-                f"TTL {lasts_s:g}s is not between {TTL_MIN_S:g}s and {settings.max_ttl_s:g}s "
+                f"TTL {_text(lasts_s)} is not between {_text(TTL_MIN_S)} and {_text(settings.max_ttl_s)} "
                 "(server.client_introduction.max_identity_ttl)"
             )
         pool = node_pool or DEFAULT_POOL
@@ -114,3 +114,7 @@ def _hold_against(claims: _IntroductionClaims, node: Node) -> None:
         raise PermissionDenied(f"its introduction token is for the node {claims.nomad_node_name!r}")
     if claims.nomad_node_pool != (node.node_pool or DEFAULT_POOL):
         raise PermissionDenied(f"its introduction token is for the node pool {claims.nomad_node_pool!r}")
+
+
+def _text(lasts_s: float) -> str:
+    return duration_text(seconds(lasts_s))

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from yurt.duties.variable_locks import VariableLocks
-from yurt.lifecycle.durations import duration_text as format_duration
 from yurt.sdk.errors import Conflict, Invalid, NotFound, YurtError
 from yurt.sdk.value import Duration, replace, seconds
+from yurt.sdk.value import duration_text as format_duration
 from yurt.server.keys.keyring import Keyring
 from yurt.server.keys.root_keys import RootKeys
 from yurt.server.keys.sealing import opened, sealed

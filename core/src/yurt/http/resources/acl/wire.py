@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 from yurt.api.encode import to_wire
 from yurt.api.times import parse_rfc3339
 from yurt.http.errors import Refused
-from yurt.lifecycle.durations import duration_text
 from yurt.sdk.errors import Conflict, Invalid
+from yurt.sdk.value import duration_text
 from yurt.server.resources.acl_tokens import MadeToken
 from yurt.structs.acl import ANONYMOUS, ACLAuthMethod, ACLToken
 
