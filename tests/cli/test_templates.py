@@ -55,3 +55,11 @@ def _arguments(name: str, file: Path) -> list[str]:
     if name == "job plan":
         return [str(file), "-json-output"]
     return ["something"] * command(name).arguments[0]
+
+
+def test_a_template_reads_a_field_that_the_api_leaves_out_when_it_is_empty(api: Any, run: Any) -> None:
+    api.answers["/v1/acl/token/self"] = {"AccessorID": "a", "Name": "ci", "SecretID": "s"}
+
+    template = "{{.Name}} {{.ExpirationTTL}}{{if .ExpirationTime}} ends{{end}}"
+
+    assert run("acl", "token", "self", "-token", "s", "-t", template)[:2] == (0, "ci 0s\n")

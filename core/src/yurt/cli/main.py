@@ -70,13 +70,13 @@ def _dispatch(words: list[str]) -> int:
     text = group_help(name) if name else root_help()
     if not rest or rest[0] in HELP:
         print(text)
-        return 0 if rest else EXIT_NOT_A_COMMAND
+        return 0 if rest else _code_of_group(name)
     nouns = _next_words(name)
     words_text = f"{name} {rest[0]}".strip()
     absent = absent_command([*name.split(), *rest])
     if absent:
         print(f"`{absent}` is not in this version of Yurt. {ABSENT[absent]}", file=sys.stderr)
-        return EXIT_NOT_A_COMMAND
+        return _code_of_group(name)
     kind = "flag" if rest[0].startswith("-") else "command"
     print(
         f'There is no {kind} "{words_text}"{did_you_mean(rest[0], nouns, prefix=f"{name} ".lstrip())}.', file=sys.stderr
@@ -84,7 +84,12 @@ def _dispatch(words: list[str]) -> int:
     if kind == "flag" and len(rest) > 1:
         print("Flags stand behind the command: yurt COMMAND -FLAG", file=sys.stderr)
     print(f"See: yurt {name} -help".replace("  ", " "), file=sys.stderr)
-    return EXIT_NOT_A_COMMAND
+    return _code_of_group(name)
+
+
+def _code_of_group(name: str) -> int:
+    """The exit code without a command of the group: a group of Nomad is a command that fails."""
+    return 1 if name else EXIT_NOT_A_COMMAND
 
 
 def _next_words(group: str) -> list[str]:

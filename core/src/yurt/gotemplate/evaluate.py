@@ -59,12 +59,14 @@ class Run:
         *,
         limits: Limits,
         is_record: Callable[[Mapping[str, object]], bool],
+        left_out: Mapping[str, object],
     ) -> None:
         self._source = source
         self._templates = templates
         self._functions = functions
         self._limits = limits
         self._is_record = is_record
+        self._left_out = left_out
         self._pieces: list[str] = []
         self._written = 0
         self._steps = 0
@@ -263,6 +265,8 @@ class Run:
         if field in value:
             return value[field]
         if self._is_record(value):
+            if field in self._left_out:
+                return self._left_out[field]
             raise self._error(at, f"can't evaluate field {field}{_near(field, value)}")
         return MISSING
 

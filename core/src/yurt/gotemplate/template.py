@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from yurt.gotemplate.evaluate import Run, never
@@ -30,12 +31,14 @@ class ParsedTemplate(NamedTuple):
         *,
         limits: Limits = DEFAULT_LIMITS,
         is_record: Callable[[Mapping[str, object]], bool] = never,
+        left_out: Mapping[str, object] = MappingProxyType({}),
     ) -> str:
         """The text for the data; raises TemplateError.
 
-        A field that a mapping lacks is `<no value>`; of a mapping that `is_record` it is an error, as with a Go struct.
+        A field that a mapping lacks is `<no value>`; of a mapping that `is_record` it is an error, as with a Go struct,
+        unless `left_out` has its value: Go leaves some empty fields out of the JSON.
         """
-        run = Run(self.source, self.defined, self.functions, limits=limits, is_record=is_record)
+        run = Run(self.source, self.defined, self.functions, limits=limits, is_record=is_record, left_out=left_out)
         return run.rendered(self.body, data)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import CliError
@@ -16,6 +16,14 @@ from yurt.cli.errors import CliError
 if TYPE_CHECKING:
     from yurt.gotemplate import ParsedTemplate
 
+LEFT_OUT: Final[Mapping[str, object]] = {
+    "AllocatedResources": None, "Allocations": None, "Attributes": None, "CSIPluginConfig": None, "Client": None,
+    "Constraints": None, "ControllerInfo": None, "ExpirationTTL": "0s", "ExpirationTime": None, "HostData": None,
+    "Lock": None, "Meta": None, "NodeInfo": None, "NodeResources": None, "OptimisticFailureTolerance": 0,
+    "Parameters": None, "ReadReplicas": None, "RedundancyZones": None, "ReservedResources": None, "Scope": None,
+    "Server": None, "Upgrade": None,
+}  # fmt: skip
+"""The fields that Nomad's API leaves out of an object when they are empty, and what a template reads then."""
 FORMAT_CONFLICT = "Both json and template formatting are not allowed"
 
 
@@ -44,7 +52,7 @@ def rendered(text: str, value: Any) -> str:
     from yurt.gotemplate import TemplateError
 
     try:
-        return parsed(text).render(value, is_record=_is_struct)
+        return parsed(text).render(value, is_record=_is_struct, left_out=LEFT_OUT)
     except TemplateError as error:
         raise CliError(f"Error formatting the data: {error}") from None
 
