@@ -288,7 +288,7 @@ FILE_MISTAKES: tuple[FileMistake, ...] = (
         {"group": 'restart {\n      attempts = 10\n      delay    = "15s"\n      interval = "1m"\n    }'},
         (
             "Task group web validation failed: Nomad can't restart the TaskGroup 10 times in an "
-            "interval of 60s with a delay of 15s"
+            "interval of 1m0s with a delay of 15s"
         ),
         "3:5",
         "Raise interval, or lower attempts or delay: attempts x delay must fit into interval.",

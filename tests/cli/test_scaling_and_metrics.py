@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 Run = Callable[..., tuple[int, str, str]]
@@ -58,6 +59,16 @@ def test_metrics_are_json_or_what_prometheus_reads(run: Run, api: Any) -> None:
 def test_metrics_that_are_off_say_so(run: Run, api: Any) -> None:
     api.answers["/v1/metrics"] = (415, "Prometheus is not enabled")
     assert run("operator", "metrics", "-format=prometheus")[0::2] == (1, "Prometheus is not enabled\n")
+
+
+def test_the_utilization_is_written_to_a_new_file(run: Run, api: Any, tmp_path: Path) -> None:
+    api.answers["/v1/operator/utilization"] = {"Bundle": "eyJOb2RlcyI6M30=", "LastIndex": 7, "RequestTime": 0}
+    path = tmp_path / "now.json"
+    written = run("operator", "utilization", "-today-only", "-message", "monthly", "-output", str(path))
+    again = run("operator", "utilization", "-output", str(path))
+    assert written == (0, f"Success! Utilization reporting bundle written to: {path}\n", "")
+    assert json.loads(path.read_text()) == {"Nodes": 3}
+    assert again[0] == 1 and "already exists; name another file with -output" in again[2]
 
 
 def test_summaries_are_reconciled_without_a_word(run: Run, api: Any) -> None:

@@ -76,7 +76,7 @@ def _dispatch(words: list[str]) -> int:
     absent = absent_command([*name.split(), *rest])
     if absent:
         print(f"`{absent}` is not in this version of Yurt. {ABSENT[absent]}", file=sys.stderr)
-        return _code_of_group(name)
+        return 1
     kind = "flag" if rest[0].startswith("-") else "command"
     print(
         f'There is no {kind} "{words_text}"{did_you_mean(rest[0], nouns, prefix=f"{name} ".lstrip())}.', file=sys.stderr

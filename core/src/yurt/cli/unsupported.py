@@ -18,8 +18,6 @@ ABSENT: dict[str, str] = {
     "yurt operator root keyring",
     "operator raft migrate-backend": "A server's log has one format, which each version reads: there is nothing to do.",
     "operator snapshot agent": "Let a periodic job, or cron, run: yurt operator snapshot save FILE",
-    "operator utilization": "It reports usage for licences of Nomad Enterprise, which Yurt does not have. "
-    "Usage is shown by: yurt operator metrics, yurt quota status and yurt node status",
     "recommendation": "Recommendations come from Nomad Enterprise's autoscaler. Actual usage is shown by: "
     "yurt alloc status -stats",
     "sentinel": "Sentinel is HashiCorp's policy engine. Rules for jobs are set by: yurt namespace apply, "
@@ -58,6 +56,8 @@ NO_EFFECT: dict[tuple[str, str], str] = {
     ("job validate", "vault-namespace"): _VAULT + ".",
     ("operator autopilot set-config", "disable-upgrade-migration"): "Servers are upgraded one by one, in place.",
     ("operator snapshot save", "redact"): "Snapshots hold no keys.",
+    ("operator utilization", "message"): "It is a note for the log of a licensed server; there are no licences.",
+    ("operator utilization", "today-only"): "The file has the figures of this moment, of no other day.",
     ("volume create", "policy-override"): "There are no Sentinel policies to override.",
     ("volume register", "policy-override"): "There are no Sentinel policies to override.",
 }

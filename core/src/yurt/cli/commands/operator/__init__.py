@@ -14,6 +14,7 @@ MODULES = {
     "raft": ("raft",),
     "scheduler": ("scheduler",),
     "snapshot": ("snapshot",),
+    "utilization": ("utilization",),
 }
 """Which module has the commands of which second words."""
 GROUPS = {
