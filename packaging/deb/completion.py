@@ -11,6 +11,7 @@ FILES: Final = {
     "usr/share/bash-completion/completions/yurt": f"complete -C {PROGRAM} yurt\n",
     "usr/share/zsh/vendor-completions/_yurt": (
         f"#compdef yurt\nautoload -U +X bashcompinit && bashcompinit\ncomplete -C {PROGRAM} yurt\n"
+        f"_bash_complete -C {PROGRAM}\n"  # zsh reads this file when it is first needed: this is the answer of that time
     ),
     "usr/share/fish/vendor_completions.d/yurt.fish": (
         "function __complete_yurt\n"

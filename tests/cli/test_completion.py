@@ -114,6 +114,33 @@ def test_lines_below_the_completion_keep_their_place(tmp_path: Path, monkeypatch
     assert bash.read_text() == text
 
 
+def test_the_value_of_a_flag_is_completed_behind_its_equals_sign(
+    api: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bash replaces what follows the sign, and says so; zsh and fish replace the whole word."""
+    monkeypatch.setenv("NOMAD_ADDR", api.address)
+    api.answers["/v1/search"] = {"Matches": {"namespaces": ["prod"]}}
+
+    assert candidates("yurt job status -namespace=pr") == ["-namespace=prod"]
+    assert candidates("yurt job status -short=t") == []
+    monkeypatch.setenv("COMP_LINE", "yurt job status -namespace=pr")
+    monkeypatch.setattr("sys.argv", ["yurt", "yurt", "pr", "="])
+    assert main([]) == 0
+    assert capsys.readouterr().out == "prod\n"
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+def test_zsh_loads_its_completion_where_nothing_else_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".zshrc").touch()
+    assert main(["-autocomplete-install"]) == 0
+
+    script = ["zsh", "-fc", "source ~/.zshrc && (( $+functions[compdef] )) && print -r -- $_comps[yurt]"]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=30, check=False, env=os.environ)
+
+    assert (done.returncode, "yurt" in done.stdout, done.stderr) == (0, True, "")
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_with_it(tmp_path: Path) -> None:
     program = tmp_path / "yurt"

@@ -29,10 +29,13 @@ IDS_MAX = 100
 _CONTEXTS = (
     ("allocation", "allocs"), ("deployment", "deployment"), ("eval", "evals"), ("node-pool", "node_pools"),
     ("node pool", "node_pools"), ("namespace", "namespaces"), ("node", "nodes"), ("job", "jobs"), ("vol", "volumes"),
-    ("plugin", "plugins"), ("quota", "quotas"),
+    ("plugin", "plugins"), ("quota", "quotas"), ("policy_id", "scaling_policy"),
 )  # fmt: skip
 """A word of an argument's name, and the search context with its ids; the first that fits counts."""
-_FLAG_CONTEXTS = {"namespace": "namespaces", "node-id": "nodes", "alloc": "allocs", "job": "jobs", "quota": "quotas"}
+_FLAG_CONTEXTS = {
+    "namespace": "namespaces", "node-id": "nodes", "alloc": "allocs", "job": "jobs", "quota": "quotas",
+    "node-pool": "node_pools",
+}  # fmt: skip
 _ARGUMENT = re.compile(r"<([^<>]+)>|\[([^\[\]<>]+)\]")
 """An argument in a usage: `<job>`, `[<task>]`, `[path ...]`."""
 _FILE_WORDS = ("path", "file", "input", "config")
@@ -45,8 +48,11 @@ def print_candidates() -> int:
     """Answer the shell: what the word under the cursor may become."""
     line = os.environ[LINE]
     point = os.environ.get(POINT, "")
-    for candidate in candidates(line[: int(point)] if point.isdigit() else line):
-        print(candidate)
+    found = candidates(line[: int(point)] if point.isdigit() else line)
+    replaced = sys.argv[2] if len(sys.argv) > 2 else "-"
+    for candidate in found:
+        # Bash takes what follows `-namespace=` for the word, the other shells all of it.
+        print(candidate if replaced.startswith("-") else candidate.partition("=")[2] or candidate)
     return 0
 
 
@@ -80,6 +86,10 @@ def _possible(before: Sequence[str], last: str) -> Iterator[str]:
     if last.startswith("-") and "=" not in last:
         dashes = "--" if last.startswith("--") else "-"
         yield from (f"{dashes}{flag}" for flag in (*flags, "help"))
+        return
+    given, equals, start = last.partition("=")
+    if equals and given.startswith("-"):
+        yield from (f"{given}={value}" for value in _values(command, given.lstrip("-"), list(rest), start))
         return
     flag_name = rest[-1].lstrip("-") if rest and rest[-1].startswith("-") else ""
     flag = flags.get(flag_name)
@@ -148,6 +158,8 @@ def _files(last: str) -> Iterator[str]:
 
 
 _PROGRAM = "yurt"
+_ZSH = "autoload -Uz compinit bashcompinit; (( $+functions[compdef] )) || compinit; bashcompinit"
+"""A file without a completion of its own has not loaded zsh's."""
 _FISH = """\
 function __complete_yurt
     set -lx COMP_LINE (commandline -cp)
@@ -166,7 +178,7 @@ def install(*, remove: bool) -> int:
     line = f"complete -C {program} {_PROGRAM}"
     changed = [
         *_change_lines(home / ".bashrc", [line], remove=remove),
-        *_change_lines(home / ".zshrc", ["autoload -U +X bashcompinit && bashcompinit", line], remove=remove),
+        *_change_lines(home / ".zshrc", [_ZSH, line], remove=remove),
         *_change_fish(home / ".config" / "fish", _FISH.format(program=program), remove=remove),
     ]
     for path in changed:
