@@ -50,3 +50,14 @@ def test_the_user_decides_about_hints(
     assert shown.startswith('No job(s) with prefix or id "nothing" found\n')
     assert ("List them with" in shown) is is_shown
     assert ("Leave out -json or -t" in run("job", "status", "-json", "-t", "{{.}}")[2]) is is_shown
+
+
+@pytest.mark.parametrize(
+    ("text", "is_hinted"), [("Permission denied", True), ("Reading secret file prohibited", False)]
+)
+def test_the_token_is_blamed_only_for_what_it_lacks(api: Any, run: Any, text: str, is_hinted: bool) -> None:
+    api.answers["/v1/nodes"] = (403, text, "permission-denied")
+
+    code, _, err = run("node", "status", "-token", "x")
+
+    assert (code, "The token lacks this right" in err) == (1, is_hinted)

@@ -262,12 +262,24 @@ def force_periodic(call: Invocation) -> int:
     answer: Json = call.api.put(api_path("job", job["ID"], "periodic", "force"), None, query) or {}
     eval_id = answer.get("EvalID") or ""
     if not eval_id:
-        call.screen.line("Force periodic successful, but the job is queued: another instance still runs.")
+        call.screen.line(f"Force periodic successful, but nothing was launched: {_why_no_launch(call, job)}")
         return 0
     return follow_or_detach(
         call,
         eval_id,
         detached=lambda: call.screen.line(f"Force periodic successful\nEvaluation ID: {call.short(eval_id)}"),
+    )
+
+
+def _why_no_launch(call: Invocation, stub: Json) -> str:
+    """The reasons for which a server launches nothing; only those that the job allows."""
+    same_second = "an instance of this second exists; launch the next one a second later."
+    job: Json = call.api.get(api_path("job", stub["ID"]), {"namespace": stub.get("Namespace")}) or {}
+    if not (job.get("Periodic") or {}).get("ProhibitOverlap"):
+        return same_second
+    return (
+        "another instance is not over, and the job has prohibit_overlap. Wait for its end or stop it "
+        f"(yurt job status {stub['ID']}). If none runs, {same_second}"
     )
 
 
