@@ -192,3 +192,33 @@ def test_a_forced_launch_that_starts_nothing_says_why(api: Any, run: Any, prohib
     code, out, _ = run("job", "periodic", "force", "cron")
 
     assert (code, text in out, "prohibit_overlap" in out) == (0, True, prohibits)
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "things"),
+    [
+        ("namespace status", "/v1/namespaces", "namespaces"),
+        ("namespace inspect", "/v1/namespaces", "namespaces"),
+        ("quota status", "/v1/quotas", "quotas"),
+        ("quota inspect", "/v1/quotas", "quotas"),
+        ("node pool info", "/v1/node/pools", "node pools"),
+        ("node pool nodes", "/v1/node/pools", "node pools"),
+        ("node pool jobs", "/v1/node/pools", "node pools"),
+    ],
+)
+def test_a_name_may_be_given_by_its_beginning(api: Any, run: Any, words: str, path: str, things: str) -> None:
+    suffix = {"nodes": "/nodes", "jobs": "/jobs"}.get(words.rsplit(maxsplit=1)[-1], "")
+    single = path.removesuffix("s")
+    api.answers[path] = [{"Name": "prod"}]
+    api.answers[f"{single}/prod{suffix}"] = [] if suffix else {"Name": "prod"}
+    api.answers["/v1/quota/usage/prod"] = {"Used": {}}
+
+    unique = run(*words.split(), "pr")
+    api.answers[path] = [{"Name": "prod"}, {"Name": "preview", "Description": "soon"}]
+    several = run(*words.split(), "pr")
+    api.answers[path] = []
+    none = run(*words.split(), "pr")
+
+    assert unique[0] == 0 and "prod" in unique[1]
+    assert several[0] == 1 and f"Prefix matched multiple {things}" in several[2] and "soon" in several[2]
+    assert none[0] == 1 and "not found" in none[2]

@@ -64,3 +64,16 @@ def test_sizes_have_units(given: object, size: int) -> None:
 def test_mistakes_are_named(tmp_path: Path, text: str, error: str) -> None:
     with pytest.raises(CliError, match=error):
         read_spec(written(tmp_path, "v.hcl", text))
+
+
+@pytest.mark.parametrize(("kind", "path"), [("host", "/v1/volume/host/v1/delete"), ("csi", "/v1/volume/csi/v1/delete")])
+def test_a_volume_is_deleted_whatever_its_type(api: Any, run: Any, kind: str, path: str) -> None:
+    stub = {"ID": "v1", "Name": "data", "Namespace": "default"}
+    api.answers["/v1/volumes"] = lambda query: [stub] if f"type={kind}" in query else []
+    api.answers[path] = {}
+
+    assert run("volume", "delete", "data") == (0, 'Successfully deleted volume "v1"!\n', "")
+    assert api.asked[-1][:2] == ("DELETE", f"{path}?namespace=default")
+
+    api.answers["/v1/volumes"] = []
+    assert run("volume", "delete", "data")[2].startswith('No volume(s) with prefix or ID "data" found\n')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from yurt.api.uuids import HEX_DIGITS, uuid_prefix
 from yurt.cli.declaration import Invocation
@@ -14,6 +14,7 @@ from yurt.cli.terminal.screen import columns
 if TYPE_CHECKING:
     from yurt.cli.api.client import ApiClient
 
+T = TypeVar("T")
 UUID_CHARACTERS = HEX_DIGITS | {"-"}
 
 
@@ -159,6 +160,25 @@ def find_scaling_policy(call: Invocation, prefix: str) -> Json:
     )
     policy: Json = call.api.get(api_path("scaling", "policy", stub["ID"]))
     return policy
+
+
+def read_named(call: Invocation, given: str, read: Callable[[str], T], *, listed_at: str, things: str) -> T:
+    """What `read` gives for a name, else for the only name of the list that begins with it."""
+    try:
+        return read(given)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        rows: list[Json] = call.api.get(listed_at, {"prefix": given}) or []
+        found = [row for row in rows if row["Name"].startswith(given)]
+        if not found:
+            raise
+    only = _only(found, "", lambda each: (things, "Name|Description", [_described(row) for row in each]))
+    return read(only["Name"])
+
+
+def _described(row: Json) -> list[str]:
+    return [row["Name"], row.get("Description") or ""]
 
 
 def _missing(call: Invocation, kind: str, noun: str, prefix: str) -> CliError:

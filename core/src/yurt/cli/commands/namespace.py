@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from yurt.cli.api.lookup import api_path
+from yurt.cli.api.lookup import api_path, read_named
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
@@ -67,12 +67,20 @@ def inspect_namespace(call: Invocation) -> int:
     template = call.flags.text("t")
     if template:
         parsed(template)
-    space = call.api.get(api_path("namespace", call.args[0]))
+    space = _namespace(call)
     if template:
         call.screen.line(rendered(template, space))
     else:
         call.screen.json(space)
     return 0
+
+
+def _namespace(call: Invocation) -> Json:
+    """The namespace that the argument names, or the only one that begins with it."""
+    return read_named(
+        call, call.args[0], lambda name: call.api.get(api_path("namespace", name)),
+        listed_at="/v1/namespaces", things="namespaces",
+    )  # fmt: skip
 
 
 def list_namespaces(call: Invocation) -> int:
@@ -97,7 +105,7 @@ def list_namespaces(call: Invocation) -> int:
 def show_namespace(call: Invocation) -> int:
     """One namespace."""
     is_json = wants_data(call)
-    space: Json = call.api.get(api_path("namespace", call.args[0]))
+    space = _namespace(call)
     if is_json:
         return show_data(call, space)
     rules: Json = space.get("Capabilities") or {}

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from yurt.cli.api.lookup import api_path
+from yurt.cli.api.lookup import api_path, read_named
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.flags import switch, text
@@ -225,13 +225,20 @@ def write_example(call: Invocation) -> int:
 def inspect_quota(call: Invocation) -> int:
     """The quota and its usage, as the API gives them."""
     is_data = wants_data(call)
-    spec: Json = call.api.get(api_path("quota", call.args[0]))
+    spec = _quota(call)
     usages, failures = usages_of(call, spec)
     shown = {"Spec": spec, "Usages": usages, "Failures": failures}
     if is_data:
         return show_data(call, shown)
     call.screen.json(shown)
     return 0
+
+
+def _quota(call: Invocation) -> Json:
+    """The quota that the argument names, or the only one that begins with it."""
+    return read_named(
+        call, call.args[0], lambda name: call.api.get(api_path("quota", name)), listed_at="/v1/quotas", things="quotas"
+    )
 
 
 def list_quotas(call: Invocation) -> int:
@@ -254,7 +261,7 @@ def list_quotas(call: Invocation) -> int:
 def show_quota(call: Invocation) -> int:
     """One quota with its limits and its usage."""
     is_data = wants_data(call)
-    spec: Json = call.api.get(api_path("quota", call.args[0]))
+    spec = _quota(call)
     if is_data:
         return show_data(call, spec)
     limits: list[Json] = spec.get("Limits") or []

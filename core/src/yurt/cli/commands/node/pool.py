@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from yurt.cli.api.lookup import api_path
+from yurt.cli.api.lookup import api_path, read_named
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
@@ -16,6 +16,7 @@ from yurt.cli.suggest import did_you_mean
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import go_duration, parse_duration
 
+T = TypeVar("T")
 _KEYS = {
     "description": "Description", "meta": "Meta", "node_identity_ttl": "NodeIdentityTTL",
     "scheduler_config": "SchedulerConfiguration", "batch_queue": "BatchQueue", "idle": "Idle",
@@ -141,7 +142,7 @@ def delete_pool(call: Invocation) -> int:
 def show_pool(call: Invocation) -> int:
     """One node pool."""
     is_json = wants_data(call)
-    pool: Json = call.api.get(api_path("node", "pool", call.args[0]))
+    pool = _of_pool(call, lambda name: call.api.get(api_path("node", "pool", name)))
     if is_json:
         return show_data(call, pool)
     screen = call.screen
@@ -163,6 +164,11 @@ def show_pool(call: Invocation) -> int:
         ]
     )
     return 0
+
+
+def _of_pool(call: Invocation, read: Callable[[str], T]) -> T:
+    """What `read` gives for the pool that the argument names, or for the only one that begins with it."""
+    return read_named(call, call.args[0], read, listed_at="/v1/node/pools", things="node pools")
 
 
 def write_example(call: Invocation) -> int:
@@ -190,12 +196,14 @@ def list_pool_jobs(call: Invocation) -> int:
     from yurt.cli.views.job import show_jobs
 
     is_data = wants_data(call)
-    answer = call.api.read(api_path("node", "pool", call.args[0], "jobs"), page_query(call))
+    pool, answer = _of_pool(
+        call, lambda name: (name, call.api.read(api_path("node", "pool", name, "jobs"), page_query(call)))
+    )
     jobs: list[Json] = answer.data or []
     if is_data:
         return show_data(call, jobs)
     if not jobs:
-        call.screen.line(f'No jobs in node pool "{call.args[0]}"')
+        call.screen.line(f'No jobs in node pool "{pool}"')
         return 0
     show_jobs(call, jobs, with_namespace=call.api.namespace == "*")
     show_next_page(call, answer.next_token)
@@ -220,12 +228,14 @@ def list_pools(call: Invocation) -> int:
 def list_pool_nodes(call: Invocation) -> int:
     """The nodes of a pool."""
     is_data = wants_data(call)
-    answer = call.api.read(api_path("node", "pool", call.args[0], "nodes"), page_query(call))
+    pool, answer = _of_pool(
+        call, lambda name: (name, call.api.read(api_path("node", "pool", name, "nodes"), page_query(call)))
+    )
     nodes: list[Json] = answer.data or []
     if is_data:
         return show_data(call, nodes)
     if not nodes:
-        call.screen.line(f'No nodes in node pool "{call.args[0]}"')
+        call.screen.line(f'No nodes in node pool "{pool}"')
         return 0
     rows = [
         [

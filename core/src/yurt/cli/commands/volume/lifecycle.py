@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 
 from yurt.cli.api.lookup import api_path, find_node
-from yurt.cli.commands.volume.lookup import find_csi, find_volume
+from yurt.cli.commands.volume.lookup import find_any, find_csi
 from yurt.cli.commands.volume.secrets import SECRET, secret_header
-from yurt.cli.commands.volume.specification import CSI, NO_CONTROLLER, requested_volume
+from yurt.cli.commands.volume.specification import CSI, HOST, NO_CONTROLLER, requested_volume
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text, without_effect
+from yurt.cli.json_object import Json
 
 READY_LIMIT_S = 60.0
 STEP_S = 0.2
@@ -37,20 +38,19 @@ def create_volume(call: Invocation) -> int:
 def delete_volume(call: Invocation) -> int:
     """Delete the volume and its data."""
     kind = call.flags.text("type")
-    if kind not in ("host", CSI):
+    if kind not in ("", HOST, CSI):
         raise UsageError(f'-type is host or csi, not "{kind}"')
+    kind, volume = find_any(call, call.args[0], kind)
     if kind == CSI:
-        return _delete_csi(call)
-    volume = find_volume(call, call.args[0])
+        return _delete_csi(call, volume)
     query = {"namespace": volume["Namespace"], "force": call.flags.is_on("force") or None}
     call.api.delete(f"/v1/volume/host/{volume['ID']}/delete", query)
     call.screen.line(f'Successfully deleted volume "{volume["ID"]}"!')
     return 0
 
 
-def _delete_csi(call: Invocation) -> int:
+def _delete_csi(call: Invocation, volume: Json) -> int:
     """Let the volume's plugin delete it; agents whose plugins cannot report that."""
-    volume = find_csi(call, call.args[0])
     path = api_path("volume", "csi", volume["ID"], "delete")
     call.api.delete(path, {"namespace": volume["Namespace"]}, headers=secret_header(call))
     call.screen.line(f'Successfully deleted volume "{volume["ID"]}"!')
@@ -111,7 +111,7 @@ COMMANDS = (
         delete_volume,
         (
             SECRET,
-            text("type", "The type of the volume: host or csi.", default="host"),
+            text("type", "The type of the volume: host or csi; either without it."),
             switch("force", "Forget the volume even when its node or plugin fails."),
         ),
         (1, 1),

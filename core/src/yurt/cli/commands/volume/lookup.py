@@ -10,13 +10,6 @@ from yurt.cli.json_object import Json
 KINDS = (CSI, HOST)
 
 
-def find_volume(call: Invocation, prefix: str) -> Json:
-    """The stub of the only volume whose id or name begins so, an exact one first."""
-    found = _stubs(call, HOST, prefix)
-    exact = [volume for volume in found if prefix in (volume["ID"], volume["Name"])]
-    return _only(exact or found, f'No host volume(s) with prefix or ID "{prefix}" found')
-
-
 def find_any(call: Invocation, prefix: str, kind: str) -> tuple[str, Json]:
     """The type and the stub of the only volume, of that type or of any, with this prefix of its id or name."""
     found = [(each, stub) for each in ([kind] if kind else KINDS) for stub in _stubs(call, each, prefix)]
