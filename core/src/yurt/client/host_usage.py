@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import psutil
 
@@ -95,12 +95,15 @@ def _partitions() -> list[Any]:
     return list(psutil.disk_partitions(all=False))
 
 
+_DISK_FIGURES: Final = ("Size", "Used", "Available", "UsedPercent", "InodesUsedPercent")
+
+
 def _disk(device: str, mount_point: str) -> Mapping[str, Any]:
     """Space and inodes of one file system; zeros when it cannot be read."""
     try:
         space, inodes = shutil.disk_usage(mount_point), os.statvfs(mount_point)
     except OSError:
-        return {"Device": device, "Mountpoint": mount_point, "Size": 0, "Used": 0, "Available": 0}
+        return {"Device": device, "Mountpoint": mount_point} | dict.fromkeys(_DISK_FIGURES, 0)
     used_inodes = 100.0 * (inodes.f_files - inodes.f_ffree) / inodes.f_files if inodes.f_files else 0.0
     return {
         "Device": device,

@@ -68,7 +68,12 @@ def json_pieces(figures: MetricsSnapshot, moment: datetime.datetime, *, pretty: 
 
 
 def _counter(row: Count) -> dict[str, Any]:
-    return {"Count": row.value, "Labels": row.labels, "Name": row.name, "Sum": float(row.value)}
+    """Events of weight 1, as go-metrics has them."""
+    weight = 1.0 if row.value else 0.0
+    return {
+        "Count": row.value, "Labels": row.labels, "Max": weight, "Mean": weight, "Min": weight, "Name": row.name,
+        "Stddev": 0.0, "Sum": float(row.value),
+    }  # fmt: skip
 
 
 def _sample(row: Duration) -> dict[str, Any]:
