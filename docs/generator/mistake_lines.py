@@ -364,4 +364,14 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
         "`yurt namespace list` lists them; make one with: yurt namespace apply NAME",
         is_refused=False,
     ),
+    LineMistake(
+        "operator api nope",
+        "The agent answered 404 Not Found",
+        "Paths of the API begin with /v1/, for example: yurt operator api /v1/jobs",
+    ),
+    LineMistake("service delete web 1234", "service registration not found", "`yurt service list` lists the services"),
+    LineMistake(
+        "namespace apply -quota=nope team", 'names quota "nope", which does not exist', "`yurt quota list` lists them"
+    ),
+    LineMistake("volume create shop.nomad.hcl", 'unknown key "job"', "run a job with: yurt job run FILE"),
 )

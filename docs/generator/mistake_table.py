@@ -657,4 +657,53 @@ FILE_MISTAKES: tuple[FileMistake, ...] = (
         "Write var.tag without quotes.",
         code=0,
     ),
+    FileMistake(
+        "A number of devices in words",
+        {"resources": 'device "nvidia/gpu" {\n          count = "two"\n        }'},
+        "Unsuitable value: a number is required",
+        "10:20",
+        "Write a number without quotes, for example count = 3.",
+    ),
+    FileMistake(
+        "A second block of its kind",
+        {"task": 'config {\n        command = "date"\n      }'},
+        "Only one config block is allowed.",
+        "8:7",
+        "Put all of it into one config block.",
+    ),
+    FileMistake(
+        "A negative kill_timeout",
+        {"task": 'kill_timeout = "-5s"'},
+        "Task group web validation failed: Task main validation failed: KillTimeout must be a positive value",
+        "5:7",
+        'Write for example kill_timeout = "5s"',
+    ),
+    FileMistake(
+        "A percentage above 100",
+        {
+            "group": 'spread {\n      attribute = "${a.b}"\n      target "x" {\n        percent = 120\n      }\n    }'
+        },
+        'Spread target percentage for value "x" must be between 0 and 100',
+        "3:5",
+        "Write a whole number from 0 to 100.",
+    ),
+    FileMistake(
+        "A template from two places",
+        {
+            "task": 'template {\n        data        = "x"\n        source      = "local/x.tpl"\n'
+            '        destination = "local/x"\n      }'
+        },
+        "Template 1 has both data and source: data is ignored",
+        "5:7",
+        "leave out one of the two",
+        code=0,
+    ),
+    FileMistake(
+        "A vault block",
+        {"task": 'vault {\n        role = "shop"\n      }'},
+        "vault is not available in this version: it will not start",
+        "5:7",
+        "Secrets of a job are variables: yurt var put nomad/jobs/JOB KEY=VALUE, read by a template with nomadVar.",
+        code=0,
+    ),
 )

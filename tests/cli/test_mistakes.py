@@ -189,7 +189,7 @@ FOLLOWS = {
     ("A periodic service", "job"), ("More restarts than fit", "job"),
     ("A volume that the group does not have", "group"), ("A maximum below the minimum", "group"),
     ("Healthy later than the deadline", "job"), ("Canaries that nobody asked for", "job"),
-    ("An update block in a batch job", "job"),
+    ("An update block in a batch job", "job"), *(("A negative kill_timeout", place) for place in UNREADABLE),
 }  # fmt: skip
 """Mistakes that such a line may be the cause of."""
 

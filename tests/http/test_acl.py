@@ -167,6 +167,7 @@ async def test_no_secret_of_a_token_is_in_the_state(acl: Callers) -> None:
         ({"Type": "management", "Policies": ["a"]}, "management token cannot be associated with policies or roles"),
         ({"Type": "root"}, "token type must be client or management"),
         ({"Type": "client", "Policies": ["a"], "Name": "n" * 257}, "token name too long"),
+        ({"Type": "client", "Policies": [""]}, "a policy has no name"),
         ({"Type": "management", "ExpirationTTL": "-1m"}, "token expiration TTL '-1m0s' should not be negative"),
         ({"Type": "management", "ExpirationTTL": "48h"}, "cannot be more than 24h0m0s in the future (was 48h0m0s)"),
         ({"Type": "management", "ExpirationTTL": "5s"}, "cannot be less than 1m0s in the future (was 5s)"),

@@ -74,11 +74,11 @@ def test_a_struct_has_every_field(name: str) -> None:
 
 def of_a_client() -> dict[str, Any]:
     """The parts of a client's figures."""
-    figures = measured("/", RealEnv(), core_usage(psutil.cpu_times(percpu=True), 1000.0))
-    gone = measured("/nowhere", RealEnv(), ()).alloc_dir_stats
+    figures: Any = measured("/", RealEnv(), core_usage(psutil.cpu_times(percpu=True), 1000.0))
+    gone: Any = measured("/nowhere", RealEnv(), ()).alloc_dir_stats
     host = host_data()
     return {
-        "HostCPUStats": figures.cpu[0], "HostDiskStats": {key: 0 for key in figures.alloc_dir_stats if key in gone},
+        "HostCPUStats": figures.cpu[0], "HostDiskStats": dict.fromkeys(figures.alloc_dir_stats.keys() & gone.keys(), 0),
         "HostMemoryStats": figures.memory, "HostData": host, "DiskUsage": next(iter(host["Disk"].values())),
     }  # fmt: skip
 
@@ -168,7 +168,8 @@ async def _answer(api: Api, secret: str, request: tuple[str, str, Any], part: st
     found: Any = (await api.get(path, headers=headers)).json if part == "=" else answer.json
     for key in part.strip("=").split():
         found = found[key]
-    return found[0] if isinstance(found, list) else found
+    row: dict[str, Any] = found[0] if isinstance(found, list) else found
+    return row
 
 
 OPTIONAL: Final = {"ACLTokenListStub": {"ExpirationTime"}, "VariableMetadata": {"Lock"}}

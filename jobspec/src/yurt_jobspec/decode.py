@@ -136,7 +136,8 @@ class Decoder:
             if block.type in seen:
                 line = self.source.position(seen[block.type].start)[0]
                 detail = f"Only one {block.type} block is allowed. Another was defined on line {line}."
-                self.report(f"Duplicate {block.type} block", detail, block.start, block.name_end)
+                hint = f"Put all of it into one {block.type} block."
+                self.report(f"Duplicate {block.type} block", detail, block.start, block.name_end, hint=hint)
                 return
             seen[block.type] = block
         if child.kind in _MAPS:

@@ -17,7 +17,7 @@ _UNITS = {
     "memory": "a number of MiB",
     "memory_max": "a number of MiB",
 }
-_NUMBER_KINDS = ("int", "uint", "number", "float")
+_NUMBER_KINDS = ("int", "uint", "number", "float", "count")
 HOMES_MAX = 3
 """A name that stands in more kinds of blocks has no certain place."""
 CONSTRUCTORS = "string, number, bool, any, list(TYPE), set(TYPE), map(TYPE), object({...}) or tuple([...])"

@@ -77,6 +77,8 @@ def check_token(token: ACLToken) -> None:
         found.append("token name too long")
     if len(token.policies) + len(token.roles) > LINKS_MAX:
         found.append(f"more than {LINKS_MAX} policies and roles")
+    if "" in token.policies:
+        found.append("a policy has no name")
     if token.type == CLIENT:
         if not token.policies and not token.roles:
             found.append("client token missing policies or roles")

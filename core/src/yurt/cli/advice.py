@@ -40,6 +40,11 @@ _FIXES = (
     (r"can't dispatch non-parameterized|not a parameterized job", "Run it with: yurt job run FILE"),
     (r"^Identifier must contain at least two", "Give more characters of the id, or all of it."),
     (r"No path to region|unknown region|no path to region", "`yurt server members` shows the regions."),
+    (r"^The agent answered 404", "Paths of the API begin with /v1/, for example: yurt operator api /v1/jobs"),
+    (r"^service registration not found", "`yurt service list` lists the services, `yurt service info NAME` their ids."),
+    (r"names quota .* which does not exist", "`yurt quota list` lists them; make one with: yurt quota apply FILE"),
+    (r'unknown (key|block) "job"', "This is the file of a job; run a job with: yurt job run FILE"),
+    (r"^Must specify an auth method name", "Name one with -method; `yurt acl auth-method list` lists them."),
     *UNKNOWN_PLACES,
     (r"is not a snapshot of Yurt", "Save one with: yurt operator snapshot save FILE"),
     (

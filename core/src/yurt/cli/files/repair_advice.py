@@ -86,6 +86,18 @@ _FIXES = (
         "Take the lifecycle block out of the task that does the work.",
     ),
     (
+        "KillTimeout must be a positive",
+        'Write for example kill_timeout = "5s".',
+    ),
+    (
+        "Spread target percentage",
+        "Write a whole number from 0 to 100.",
+    ),
+    (
+        "vault is not available",
+        "Secrets of a job are variables: yurt var put nomad/jobs/JOB KEY=VALUE, read by a template with nomadVar.",
+    ),
+    (
         "percentages must not be greater",
         "Lower the percentages: together at most 100.",
     ),

@@ -263,6 +263,9 @@ def task_warnings(group: TaskGroup, task: Task) -> Iterator[str]:
     yield from constraint_doubts(task.constraints)
     yield from _label_doubts(task)
     yield from _signal_doubts(task)
+    for number, template in enumerate(task.templates, start=1):
+        if template.source_path and template.embedded_tmpl:
+            yield f"Template {number} has both data and source: data is ignored; leave out one of the two"
     yield from identity_doubts(task)
     if task.resources.disk_mb:
         yield "disk in resources has no effect: a group's disk is ephemeral_disk { size = ... }, in MB"
