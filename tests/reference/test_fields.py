@@ -92,7 +92,7 @@ def test_the_figures_of_a_client_have_every_field(name: str) -> None:
 
 
 PUT, GET, DELETE = "PUT", "GET", "DELETE"
-JOB: Final = test_names.JOB
+JOB: Final[dict[str, Any]] = test_names.JOB
 CRON: Final = {"ID": "cron", "Type": "batch", "ParameterizedJob": {}, "TaskGroups": JOB["Job"]["TaskGroups"]}
 METHOD: Final = {
     "Name": "ci", "Type": "OIDC", "TokenLocality": "local", "MaxTokenTTL": "1h",
