@@ -80,7 +80,7 @@ def test_a_conflict_is_told_with_both_indexes_and_a_way_out(api: Any, run: Any) 
         ("put", "app/db"), ("put", "app/db", "novalue"), ("put", "-force", "-check-index=1", "app/db", "a=b"),
         ("put", "-out=xml", "app/db", "a=b"), ("get", "-out=go-template", "app/db"), ("get", "-template={{", "app/db"),
         ("get", "-item=a", "-out=json", "app/db"), ("purge", "-check-index=x", "app/db"), ("init", "-out=xml"),
-        ("lock", "-ttl=soon", "app/db", "true"), ("put", "-in=xml", "-", "a=b"),
+        ("lock", "-ttl=soon", "app/db", "true"), ("lock", "-backoff=soon", "app/db", "true"), ("put", "-in=xml", "-", "a=b"),
     ],
 )  # fmt: skip
 def test_a_wrong_command_line_asks_nothing(api: Any, run: Any, words: tuple[str, ...]) -> None:
@@ -115,6 +115,12 @@ def test_a_lock_is_released_after_the_command_and_its_code_is_kept(api: Any, run
     assert sent(api)[3]["Lock"] == {"ID": "the-id"}
     api.answers["/v1/var/app/db"] = (409, json.dumps(VARIABLE))
     assert "held by somebody else" in run("var", "lock", "-early-return", "app/db", "true")[2]
+
+
+def test_the_pause_between_tries_for_a_lock_is_a_duration(api: Any, run: Any) -> None:
+    api.answers["/v1/var/app/db"] = (500, "no leader")
+    assert run("var", "lock", "-backoff=1ms", "-max-retry=2", "app/db", "true")[0] == 1
+    assert len(api.asked) == 3
 
 
 def test_init_writes_an_example_that_reads_back(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

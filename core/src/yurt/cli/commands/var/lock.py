@@ -67,9 +67,16 @@ def _duration(call: Invocation, flag: str) -> str:
     return value
 
 
+def _backoff_s(call: Invocation) -> float:
+    """The pause between two tries, given as a duration or in seconds."""
+    given = call.flags.text("backoff")
+    pause_s = float(given) if given.isdigit() else parse_duration(_duration(call, "backoff")) / SECOND
+    return max(pause_s, 0.0) or ASK_AGAIN_S
+
+
 def _acquire(call: Invocation, path: str, lock: Json) -> Json:
     """Wait for the lock; `-early-return` stops when another caller has it, `-max-retry` bounds other failures."""
-    failures, backoff_s = 0, max(call.flags.number("backoff"), 0) or ASK_AGAIN_S
+    failures, backoff_s = 0, _backoff_s(call)
     while True:
         try:
             return write(call, "PUT", path, {"Path": path, "Lock": lock}, **{"lock-acquire": ""})
@@ -157,7 +164,7 @@ COMMANDS = (
             switch("shell", "Run the command by /bin/sh -c.", default=True),
             switch("early-return", "End at once when somebody else holds the lock."),
             number("max-retry", "How often to try again when the agent cannot be asked.", default=5),
-            number("backoff", "Seconds between two tries; 0: one."),
+            text("backoff", "The pause between two tries, such as 5s; 0: one second.", default="0"),
             out_flag("go-template, hcl, json, none or table", "the variable", default="none"),
             TEMPLATE,
             VERBOSE,
