@@ -52,11 +52,9 @@ def test_the_user_decides_about_hints(
     assert ("Leave out -json or -t" in run("job", "status", "-json", "-t", "{{.}}")[2]) is is_shown
 
 
-@pytest.mark.parametrize(
-    ("text", "is_hinted"), [("Permission denied", True), ("Reading secret file prohibited", False)]
-)
-def test_the_token_is_blamed_only_for_what_it_lacks(api: Any, run: Any, text: str, is_hinted: bool) -> None:
-    api.answers["/v1/nodes"] = (403, text, "permission-denied")
+@pytest.mark.parametrize(("reason", "is_hinted"), [("permission-denied", True), ("file-refused", False)])
+def test_the_token_is_blamed_only_for_what_it_lacks(api: Any, run: Any, reason: str, is_hinted: bool) -> None:
+    api.answers["/v1/nodes"] = (403, "refused", reason)
 
     code, _, err = run("node", "status", "-token", "x")
 

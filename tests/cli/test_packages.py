@@ -95,7 +95,7 @@ def test_help_and_completion_know_the_commands(site: Path, capsys: pytest.Captur
     assert main(["shelf", "show", "-help"]) == 0
     out = capsys.readouterr().out
     assert "More about shelves." in out and "-count=<value>" in out and "-address=<value>" in out
-    assert main(["shelf", "shwo"]) == 127
+    assert main(["shelf", "shwo"]) == 1
     assert 'did you mean "shelf show"?' in capsys.readouterr().err
 
 

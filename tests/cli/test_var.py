@@ -80,7 +80,8 @@ def test_a_conflict_is_told_with_both_indexes_and_a_way_out(api: Any, run: Any) 
         ("put", "app/db"), ("put", "app/db", "novalue"), ("put", "-force", "-check-index=1", "app/db", "a=b"),
         ("put", "-out=xml", "app/db", "a=b"), ("get", "-out=go-template", "app/db"), ("get", "-template={{", "app/db"),
         ("get", "-item=a", "-out=json", "app/db"), ("purge", "-check-index=x", "app/db"), ("init", "-out=xml"),
-        ("lock", "-ttl=soon", "app/db", "true"), ("lock", "-backoff=soon", "app/db", "true"), ("put", "-in=xml", "-", "a=b"),
+        ("lock", "-ttl=soon", "app/db", "true"), ("lock", "-backoff=soon", "app/db", "true"),
+        ("put", "-in=xml", "-", "a=b"),
     ],
 )  # fmt: skip
 def test_a_wrong_command_line_asks_nothing(api: Any, run: Any, words: tuple[str, ...]) -> None:

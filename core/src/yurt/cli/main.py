@@ -15,7 +15,7 @@ from yurt.cli.errors import CliError, UsageError
 from yurt.cli.suggest import did_you_mean
 from yurt.cli.tree import ALIASES, NOUNS, find, noun
 from yurt.cli.unsupported import ABSENT, absent_command, absent_flag
-from yurt.sdk.errors import DENIED, Reason
+from yurt.sdk.errors import Reason
 
 if TYPE_CHECKING:
     from yurt.cli.declaration import CliCommand
@@ -133,7 +133,7 @@ def _run(command: CliCommand, words: list[str]) -> int:
         _print_error(str(error), prefix="Error: ")
         if error.reason in HINTS and shows_hints():
             print(HINTS[error.reason], file=sys.stderr)
-        if error.reason is Reason.PERMISSION_DENIED and call is not None and str(error).startswith(DENIED):
+        if error.reason is Reason.PERMISSION_DENIED and call is not None:
             print(WEAK_TOKEN_HINT if call.api.connection.token else NO_TOKEN_HINT, file=sys.stderr)
         return command.failure_code
     except BrokenPipeError:

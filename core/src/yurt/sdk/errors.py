@@ -102,6 +102,11 @@ class Reason(StrEnum):
         "The agent asked does not know the allocation, or does not run it.",
     )  # fmt: skip
 
+    FILE_REFUSED = (
+        "file-refused", "PermissionDenied", 403, False,
+        "The file is a secret of its task, not the allocation's own, or not the agent's to read; no right changes it.",
+    )  # fmt: skip
+
     # Jobs.
     JOB_CHANGED = (
         "job-changed", "Conflict", 409, False, "The job's modify index is not the one that the request demands.",

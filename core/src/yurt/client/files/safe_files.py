@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 
-from yurt.sdk.errors import Invalid, NotFound, PermissionDenied
+from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Reason
 from yurt.sdk.opening import HOLD_FLAGS, REFUSED, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, descend, has_openat2, openat2
 
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -122,7 +122,7 @@ def _judge(found: int, root_fd: int, parts: tuple[str, ...], path: str) -> None:
         raise Invalid(f"{path!r} is neither a file nor a directory")
     real = _real_parts(found, root_fd) or parts
     if is_private(real) or is_private(parts):
-        raise PermissionDenied(f"Reading secret file prohibited: {path}")
+        raise PermissionDenied(f"Reading secret file prohibited: {path}", reason=Reason.FILE_REFUSED)
 
 
 def check_names(found: int, owners: Owners, path: str) -> None:
@@ -131,7 +131,8 @@ def check_names(found: int, owners: Owners, path: str) -> None:
     if owners is not None and stat.S_ISREG(entry.st_mode) and entry.st_nlink > 1 and entry.st_uid not in owners:
         raise PermissionDenied(
             f"{path!r} has {entry.st_nlink} names (hard links) and belongs to the user {entry.st_uid}, as whom no task "
-            "of the allocation runs; copy it, or change its owner (for an artifact: chown = true)"
+            "of the allocation runs; copy it, or change its owner (for an artifact: chown = true)",
+            reason=Reason.FILE_REFUSED,
         )
 
 
@@ -154,8 +155,10 @@ def _explained(error: OSError, path: str) -> Exception:
         case errno.ENOENT | errno.ENOTDIR:
             return NotFound(f"no file {path!r} in the allocation's directory")
         case errno.EXDEV | errno.ELOOP:
-            return PermissionDenied(f"path {path!r} leads out of the allocation's directory by a symlink")
+            text = f"path {path!r} leads out of the allocation's directory by a symlink"
+            return PermissionDenied(text, reason=Reason.FILE_REFUSED)
         case errno.EACCES | errno.EPERM:
-            return PermissionDenied(f"the agent may not read {path!r}: {error.strerror}")
+            text = f"the agent may not read {path!r}: {error.strerror}"
+            return PermissionDenied(text, reason=Reason.FILE_REFUSED)
         case _:
             return Invalid(f"cannot open {path!r}: {error.strerror}")
