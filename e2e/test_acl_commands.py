@@ -150,6 +150,7 @@ operator raft list-peers
 operator raft remove-peer -peer-id=x
 operator raft transfer-leadership -peer-id=x
 operator scheduler get-config
+operator utilization
 operator scheduler set-config -scheduler-algorithm=binpack
 operator snapshot save backup.snap
 operator snapshot restore backup.snap
