@@ -110,10 +110,10 @@ class Etcd:
 
 
 def write_something(data_dir: str) -> None:
-    """What shows that etcd has run there: a raft log with the entry of index 1."""
+    """What shows that etcd has run there: a raft log with a received snapshot of index 1."""
     wal = Path(data_dir, "data", "member", "wal")
     wal.mkdir(parents=True)
-    record = b"\x08\x02\x1a\x02\x18\x01"
+    record = b"\x08\x05\x1a\x02\x08\x01"
     (wal / f"{0:016x}-{0:016x}.wal").write_bytes(len(record).to_bytes(8, "little") + record)
 
 

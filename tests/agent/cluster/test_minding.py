@@ -62,6 +62,15 @@ def test_a_server_that_failed_a_moment_ago_stays() -> None:
     assert removable_servers(voters(members), members, DEFAULTS, expired=()) is None
 
 
+def test_a_server_that_went_before_its_member_began_is_put_out() -> None:
+    """etcd does not name such a member, which counts among those that it needs."""
+    for status, size in ((LEFT, 3), (FAILED, 4)):
+        members = servers(*[ALIVE] * (size - 1), status)
+        unnamed = [replace(each, name="") if each.name == members[-1].name else each for each in voters(members)]
+        gone = removable_servers(unnamed, members, DEFAULTS, expired={members[-1].name})
+        assert gone is not None and gone.address == members[-1].etcd_addr
+
+
 def test_nobody_is_put_out_by_a_minority() -> None:
     assert put_out(servers(ALIVE, FAILED, FAILED, LEFT)) == ""
     assert put_out(servers(ALIVE, FAILED, FAILED)) == ""

@@ -111,9 +111,23 @@ async def test_a_server_without_its_data_replaces_its_old_member() -> None:
     etcd = FakeEtcd(A, B, C)
     await admitter(etcd, A, B, C).admit(C)
     assert etcd.calls == ["remove 2", "add 127.0.0.1:3"]
+
+
+async def test_a_member_that_no_server_began_goes_before_another_one_comes() -> None:
+    """A server whose join was cut short comes back at another address; etcd does not know whose the first member is."""
+    etcd = FakeEtcd(A, B)
+    await admitter(etcd, A, B, C).admit(C)
     again = replace(C, etcd_addr="127.0.0.1:9")
-    await admitter(etcd, A, B, again).admit(again)
-    assert etcd.calls[2:] == ["add 127.0.0.1:9"], "its member has never begun, so etcd does not know its name"
+    admission = await admitter(etcd, A, B, again).admit(again)
+    assert etcd.calls == ["add 127.0.0.1:3", "remove 2", "add 127.0.0.1:9"]
+    assert admission.cluster == {"a.global": A.etcd_addr, "b.global": B.etcd_addr, "c.global": "127.0.0.1:9"}
+
+
+async def test_a_member_that_another_server_is_about_to_begin_stays() -> None:
+    etcd, other = FakeEtcd(A, B), member("d", etcd_addr="127.0.0.1:4")
+    await admitter(etcd, A, B, other).admit(other)
+    await admitter(etcd, A, B, C, other).admit(C)
+    assert etcd.calls == ["add 127.0.0.1:4", "add 127.0.0.1:3"]
 
 
 async def test_a_member_that_still_answers_elsewhere_is_not_replaced() -> None:

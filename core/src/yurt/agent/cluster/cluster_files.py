@@ -27,7 +27,9 @@ class Founding(Value):
     met: tuple[str, ...] = ()
     """Servers that might have founded a cluster with this one, while it belongs to none."""
     is_joining: bool = False
-    """It has been admitted, and its etcd member has never run."""
+    """It has been admitted, and its etcd member does not know yet that it is one."""
+    joining: Mapping[str, str] = no_entries()
+    """The URLs of the members by name with which it was admitted; none where a version wrote that kept none."""
     has_begun: bool = False
     """Whether its own etcd member has run: if its data is lost, this server counts as a new one."""
     etcd_port: int = 0

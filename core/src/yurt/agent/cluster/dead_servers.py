@@ -8,7 +8,7 @@ removed unless the live servers are a majority afterwards.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.voters import EtcdAdmin, Voter
@@ -27,8 +27,8 @@ def removable_servers(
     voters: Sequence[Voter], members: Sequence[Member], config: AutopilotConfiguration, *, expired: Collection[str]
 ) -> Voter | None:
     """The next server to remove, or None; failed servers count only if they are in `expired`."""
-    by_name = {each.name: each for each in members}
-    status = {voter.id: by_name[voter.name].status if voter.name in by_name else "" for voter in voters}
+    servers = {voter.id: _server_of(voter, members) for voter in voters}
+    status = {voter_id: server.status if server is not None else "" for voter_id, server in servers.items()}
     alive = sum(status[voter.id] == ALIVE for voter in voters)
     if alive <= (len(voters) - 1) // 2:
         return None
@@ -38,7 +38,15 @@ def removable_servers(
     intended = max([config.min_quorum, 1, *(each.expect for each in members if each.status == ALIVE)])
     if not config.cleanup_dead_servers or len(voters) <= intended:
         return None
-    return next((voter for voter in voters if status[voter.id] == FAILED and voter.name in expired), None)
+    failed = {key for key, each in servers.items() if each and each.status == FAILED and each.name in expired}
+    return next((voter for voter in voters if voter.id in failed), None)
+
+
+def _server_of(voter: Voter, members: Iterable[Member]) -> Member | None:
+    """The server of an etcd member; one that has not begun has no name in etcd's data, only its address."""
+    return next(
+        (each for each in members if (each.name == voter.name if voter.name else each.etcd_addr == voter.address)), None
+    )
 
 
 class DeadServerCleanup:
@@ -86,7 +94,7 @@ class DeadServerCleanup:
         expired = {each.name for each in absent if self._membership.status_age_s(each.name) >= stable_s}
         voter = removable_servers(await self._etcd.voters(), members, config, expired=expired)
         if voter is not None:
-            log.warning("server %s is gone and no longer keeps the cluster's log", voter.name)
+            log.warning("server %s is gone and no longer keeps the cluster's log", voter.name or voter.address)
             await self._etcd.remove(voter.id)
 
     async def _warn_of_strangers(self, settled: Sequence[Member]) -> None:

@@ -4,8 +4,11 @@
 must survive a crash in between is remembered first:
 
 - before a server founds, with whom; so it begins with the same founders after a crash, and can tell them to others;
-- before it joins, that it does; so what an etcd that never came to life has left is removed before another try;
-- when etcd runs, that it has begun: from then on its data counts, and should it be gone, the server is a new one;
+- before it joins, that it does, and as which of the members. A start that finds a join cut short goes on with it at the
+  same address, since the cluster may need this member for its majority already. Only when that fails, or the address is
+  another one, it asks again, and its files give way to those of the next member;
+- when etcd can go on from its files, that it has begun: from then on its data counts, and should it be gone, the server
+  is a new one;
 - whether its etcd takes TLS connections only. A member that was formed without goes on in plain text when TLS is turned
   on, until `peer_address` has the others know both of its URLs; the order of restarts makes no difference.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from yurt.agent.addresses import bracketed, host_of, is_in_use, reachable
@@ -29,7 +33,8 @@ from yurt.agent.tls import TlsSettings
 from yurt.rpc.certificates import SERVER, role_name
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
-from yurt.storage.etcd.member_files.check import check_has_no_database, holds_entries
+from yurt.storage.etcd.member_files.check import DamagedMember, check_has_no_database, holds_entries
+from yurt.storage.etcd.member_files.joining import join_progress
 from yurt.storage.etcd.member_process import EtcdMember
 from yurt.storage.etcd.membership import recorded_peer_urls
 from yurt.storage.etcd.settings import (
@@ -49,6 +54,8 @@ LOOK_INTERVAL_S = 0.5
 DATA_LOOK_S = 0.05
 LEARN_LIMIT_S = 10.0
 """The time to wait for etcd's list of members before the log names this wait."""
+JOIN_SILENCE_S = 15.0
+"""How long a joining member may receive nothing from the others."""
 ADMIT_PAUSE_S = 1.0
 ADVICE_AFTER_S = 10.0
 """How long too few servers must have data before the operator is advised; the condition may be transient."""
@@ -168,7 +175,7 @@ class OwnEtcd:
                 await self._found(dict(founders))
                 return True
             case Joins(through=through):
-                return await self._join(through)
+                return await self._resume_join() or await self._join(through)
 
     async def _found(self, founders: dict[str, str]) -> None:
         own = self._membership.own.name
@@ -195,10 +202,10 @@ class OwnEtcd:
                 continue
             log.info("admitted to the cluster by %s: members %s", server.name, ", ".join(sorted(admission.cluster)))
             urls = _urls(admission, is_tls=self._tls.rpc)
-            self._record.change(
-                is_joining=True, has_peer_tls=urls.get(self._membership.own.name, "").startswith("https:")
-            )
+            # What a join that was cut short has left goes before the record, by which a start goes on with this one.
             await self._env.in_thread(shutil.rmtree, self.folder, ignore_errors=True)
+            own_url = urls.get(self._membership.own.name, "")
+            self._record.change(is_joining=True, joining=urls, has_peer_tls=own_url.startswith("https:"))
             await self._start(urls, is_new=False)
             return True
         now = self._env.monotonic()
@@ -209,6 +216,20 @@ class OwnEtcd:
         self._report(f"{problem}. To the operator: {advice}" if advice else problem)
         await self._env.sleep(ADMIT_PAUSE_S)
         return False
+
+    async def _resume_join(self) -> bool:
+        """Go on with a join that was cut short; whether that succeeded."""
+        record = self._record.now
+        if not record.is_joining or record.joining.get(self._membership.own.name) != self.peer_url:
+            return False
+        log.info("etcd member goes on with its join: members=%s", ", ".join(sorted(record.joining)))
+        try:
+            await self._start(record.joining, is_new=False)
+        except (Unavailable, DamagedMember) as error:
+            log.info("etcd member asks again to be admitted: reason=%s", error)
+            await self._member.stop()
+            return False
+        return True
 
     async def _ask_admission(self, server: Member) -> AdmissionAnswer:
         own = self._membership.own
@@ -274,19 +295,40 @@ class OwnEtcd:
         else:
             log.warning("the etcd member did not end in order, it goes on in plain text and turns to TLS later")
 
-    async def _start(self, cluster: dict[str, str], *, is_new: bool) -> None:
+    async def _start(self, cluster: Mapping[str, str], *, is_new: bool) -> None:
         self._member = self._make_member(cluster, is_new=is_new)
         try:
             await self._member.start()
         except Unavailable:
             _check_port(self._config)
             raise
-        while not await _has_written(self.folder, self._env, is_new=is_new):
-            await self._env.sleep(DATA_LOOK_S)
-            if not self._member.pid:
-                raise Unavailable("etcd ended before it had written anything")
-        self._record.change(has_begun=True, is_joining=False, etcd_port=self._config.cluster.etcd_port)
+        if is_new:
+            await self._wait_founded()
+        elif self._record.now.is_joining:
+            await self._wait_joined()
+        self._record.change(has_begun=True, is_joining=False, joining={}, etcd_port=self._config.cluster.etcd_port)
         self._membership.change_own(has_data=True)
+
+    async def _wait_founded(self) -> None:
+        """Wait until a founder's etcd can go on from its files after a kill; it listens before that."""
+        while not await self._env.in_thread(holds_entries, self.folder):
+            await self._sleep_while_running()
+
+    async def _wait_joined(self) -> None:
+        """The same for one that joins; raises Unavailable when nothing more comes from the other members."""
+        received, changed_at = -1, self._env.monotonic()
+        while not (progress := await self._env.in_thread(join_progress, self.folder)).is_member:
+            if progress.received != received:
+                received, changed_at = progress.received, self._env.monotonic()
+            if self._env.monotonic() - changed_at > JOIN_SILENCE_S:
+                await self._member.stop()
+                raise Unavailable(f"the other etcd members have sent nothing for {JOIN_SILENCE_S:g} s")
+            await self._sleep_while_running()
+
+    async def _sleep_while_running(self) -> None:
+        await self._env.sleep(DATA_LOOK_S)
+        if not self._member.pid:
+            raise Unavailable("etcd ended before it had begun")
 
     async def run(self) -> None:
         """Keep etcd running until cancelled; a member that was removed rejoins as a new one."""
@@ -319,7 +361,7 @@ class OwnEtcd:
             log.info("etcd member not running yet: reason=%s", text)
         self._reported = text
 
-    def _make_member(self, cluster: dict[str, str], *, is_new: bool, has_peer_tls: bool | None = None) -> EtcdMember:
+    def _make_member(self, cluster: Mapping[str, str], *, is_new: bool, has_peer_tls: bool | None = None) -> EtcdMember:
         own, config = self._membership.own, self._config
         is_tls = self.has_peer_tls if has_peer_tls is None else has_peer_tls
         bound = f"{bracketed(config.serf_address)}:{config.cluster.etcd_port}"
@@ -348,11 +390,6 @@ class OwnEtcd:
 def etcd_address(config: AgentConfig) -> str:
     """The address at which other servers reach this server's etcd member."""
     return f"{bracketed(host_of(config.advertise_serf))}:{config.cluster.etcd_port}"
-
-
-async def _has_written(folder: Path, env: Env, *, is_new: bool) -> bool:
-    """Whether etcd can go on from its files after a kill; it listens before that."""
-    return await env.in_thread(holds_entries, folder) if is_new else has_member_data(str(folder))
 
 
 def _urls(admission: AdmissionAnswer, *, is_tls: bool) -> dict[str, str]:

@@ -142,7 +142,10 @@ class Admitter:
         self._turn = asyncio.Lock()
 
     async def admit(self, member: Member) -> AdmissionAnswer:
-        """Add a server without data; an etcd member of its name or address with other data is removed first."""
+        """Add a server without data; an etcd member of its name or address with other data is removed first.
+
+        So is one that no server began: its join was cut short, perhaps that of this server at another address.
+        """
         async with self._turn:
             voters = await self._etcd.voters()
             is_tls = all(voter.reach is Reach.BY_TLS for voter in voters)
@@ -160,6 +163,9 @@ class Admitter:
             for stale in voters:
                 if member.name == stale.name or member.etcd_addr == stale.address:
                     await self._put_out(stale, member)
+                elif await self._is_abandoned(stale):
+                    log.warning("etcd member at %s was never begun and is removed: no server has it", stale.address)
+                    await self._etcd.remove(stale.id)
             await self._add(member, voters, is_tls=is_tls)
             return _admission(await self._etcd.voters(), self._directory.members())
 
@@ -175,6 +181,12 @@ class Admitter:
         if stale.name:
             log.warning("server %s comes without the data of its etcd member, which is replaced", member.name)
         await self._etcd.remove(stale.id)
+
+    async def _is_abandoned(self, voter: Voter) -> bool:
+        """Whether a member that has never begun belongs to no server; etcd counts it among those it needs."""
+        if voter.name or any(voter.address == each.etcd_addr for each in self._directory.members()):
+            return False
+        return not await _answers(voter.address)
 
     async def _add(self, member: Member, voters: Iterable[Voter], *, is_tls: bool) -> None:
         """Add the member; when etcd refuses because a member is down, replace that of a failed server."""

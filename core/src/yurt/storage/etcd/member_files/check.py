@@ -31,7 +31,7 @@ class DamagedMember(Invalid):
 def check_member_files(data_dir: Path) -> None:
     """Raises DamagedMember when the member below `data_dir` has lost acknowledged data. Blocks."""
     member = data_dir / "data" / "member"
-    segments = _segments(member / "wal", data_dir)
+    found = segments(member / "wal", data_dir)
     database = member / "snap" / "db"
     if not database.exists():
         return  # etcd recreates it from the raft log, or reports that it cannot
@@ -39,7 +39,7 @@ def check_member_files(data_dir: Path) -> None:
         applied = applied_index(database)
     except (ValueError, OSError) as error:
         raise damaged(data_dir, f"{database} is damaged: {error}") from None
-    last, ending = _last_index(segments)
+    last, ending = _last_index(found)
     if last < applied:
         raise damaged(
             data_dir,
@@ -63,7 +63,7 @@ def holds_entries(data_dir: Path) -> bool:
 
     The first ones of a founder name the members; without them etcd belongs to no cluster, and elects no leader.
     """
-    for path in _segments(data_dir / "data" / "member" / "wal", data_dir):
+    for path in segments(data_dir / "data" / "member" / "wal", data_dir):
         if read_segment(path).last_index:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -82,7 +82,7 @@ def damaged(data_dir: Path, what: str) -> DamagedMember:
     )
 
 
-def _segments(folder: Path, data_dir: Path) -> list[Path]:
+def segments(folder: Path, data_dir: Path) -> list[Path]:
     """The segments in order; raises DamagedMember when one is missing."""
     found = {int(match[1], 16): path for path in folder.glob("*.wal") if (match := SEGMENT_NAME.fullmatch(path.name))}
     numbers = sorted(found)

@@ -102,13 +102,13 @@ def _next_sector(place: int) -> int:
 def _fits_checksum(before: bytes, record: bytes) -> bool:
     """Whether a record has the right checksum, which continues from that of the record `before`."""
     try:
-        previous_fields, fields = dict(_fields(before)), dict(_fields(record))
+        previous, own = dict(fields(before)), dict(fields(record))
     except (IndexError, ValueError):
         return False
-    start, content = previous_fields.get(CHECKSUM_FIELD, 0), fields.get(DATA_FIELD, b"")
+    start, content = previous.get(CHECKSUM_FIELD, 0), own.get(DATA_FIELD, b"")
     if not isinstance(start, int) or not isinstance(content, bytes):
         return False
-    return fields.get(CHECKSUM_FIELD, 0) == crc32c(content, start)
+    return own.get(CHECKSUM_FIELD, 0) == crc32c(content, start)
 
 
 def crc32c(data: bytes, start: int = 0) -> int:
@@ -122,15 +122,15 @@ def crc32c(data: bytes, start: int = 0) -> int:
 def _index_of(record: bytes, field: int) -> int:
     """The raft index in an encoded record; 0 if it is unreadable, which etcd will detect by the checksum."""
     try:
-        content = dict(_fields(record)).get(DATA_FIELD, b"")
-        index = dict(_fields(content)).get(field, 0) if isinstance(content, bytes) else 0
+        content = dict(fields(record)).get(DATA_FIELD, b"")
+        index = dict(fields(content)).get(field, 0) if isinstance(content, bytes) else 0
     except (IndexError, ValueError):
         return 0
     return index if isinstance(index, int) else 0
 
 
-def _fields(data: bytes) -> list[tuple[int, int | bytes]]:
-    """The fields of a protocol buffer as (number, value)."""
+def fields(data: bytes) -> list[tuple[int, int | bytes]]:
+    """The fields of a protocol buffer as (number, value); raises IndexError or ValueError when it is none."""
     found: list[tuple[int, int | bytes]] = []
     place = 0
     while place < len(data):

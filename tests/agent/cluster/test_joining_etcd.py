@@ -1,0 +1,241 @@
+"""A server that is killed or stopped while it joins a cluster joins it at its next start; with a real etcd.
+
+What the others send is held back by freezing their etcd, so that each step lasts as long as the test needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from yurt.agent.cluster.cluster_files import CLUSTER_FILE, Founding, load, save
+from yurt.agent.cluster.etcd_admin import OwnEtcdAdmin
+from yurt.agent.cluster.exchange import Exchange
+from yurt.agent.cluster.members_listener import MembersListener
+from yurt.agent.cluster.membership import Membership
+from yurt.agent.cluster.own_etcd import DATA_LOOK_S, OwnEtcd
+from yurt.agent.cluster.peer_address import OtherServers, PeerAddress
+from yurt.agent.cluster.security import ServerSecurity
+from yurt.agent.cluster.voters import Admitter, put_out
+from yurt.agent.config import make_config
+from yurt.agent.tls import TlsSettings
+from yurt.runtime.env import RealEnv
+from yurt.sdk.errors import Unavailable
+from yurt.storage.etcd.client import EtcdClient
+from yurt.storage.etcd.member_files.check import holds_entries
+from yurt.storage.etcd.member_files.joining import join_progress
+from yurt.storage.etcd.member_files.raft_log import read_segment
+from yurt.storage.etcd.settings import has_member_data
+from yurt.structs.cluster import AutopilotConfiguration
+from yurt.structs.member import Member
+from yurt.testing.fake_cluster import member
+from yurt.testing.fakes import eventually
+from yurt.testing.unique_ports import quiet_port
+
+LIMIT_S = 60.0
+ENTRIES, AT_ONCE = 9_000, 500
+"""So many that etcd has made a snapshot, and kept only the last 5,000 entries before it."""
+SECURITY = ServerSecurity(TlsSettings())
+
+
+class Server(NamedTuple):
+    """A server's part in its cluster."""
+
+    etcd: OwnEtcd
+    membership: Membership
+    admin: OwnEtcdAdmin
+    folder: Path
+
+    def meet(self, other: Server) -> None:
+        self.membership.merge_update(other.membership.update())
+        other.membership.merge_update(self.membership.update())
+
+    @property
+    def record(self) -> Founding:
+        return load(self.folder / CLUSTER_FILE, Founding)
+
+    def kill_etcd(self) -> None:
+        if self.etcd.pid:
+            os.kill(self.etcd.pid, signal.SIGKILL)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        os.kill(self.etcd.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.etcd.pid, signal.SIGCONT)
+
+
+@asynccontextmanager
+async def server(folder: Path, name: str, port: int) -> AsyncIterator[Server]:
+    """A server that listens for others; its etcd does not run yet."""
+    block = {"enabled": True, "bootstrap_expect": 3}
+    given = {"server": block, "data_dir": str(folder), "bind_addr": "127.0.0.1", "name": name}
+    config = make_config({**given, "ports": {"etcd": port}}, {}, is_dev=False)
+    serf = quiet_port()
+    own = member(name, address=f"127.0.0.1:{serf}", etcd_addr=f"127.0.0.1:{port}", has_data=False)
+    env = RealEnv()
+    membership = Membership(own, env=env)
+    exchange = Exchange(membership, security=SECURITY, env=env)
+    etcd = OwnEtcd(config, folder, membership=membership, exchange=exchange, env=env, tls=TlsSettings())
+    admin = OwnEtcdAdmin(etcd.endpoint)
+    admit = Admitter(admin, membership, AutopilotConfiguration).admit
+    listener = MembersListener(membership, security=SECURITY, admit=admit)
+    await listener.start(f"127.0.0.1:{serf}")
+    async with asyncio.TaskGroup() as group:
+        exchanging = group.create_task(exchange.run())
+        try:
+            yield Server(etcd, membership, admin, folder)
+        finally:
+            exchanging.cancel()
+            await etcd.stop()
+            await admin.close()
+            await listener.stop()
+
+
+@asynccontextmanager
+async def founded(folder: Path, names: str) -> AsyncIterator[list[Server]]:
+    """Servers that have founded a cluster."""
+    ports = {name: quiet_port() for name in names}
+    founders = {f"{name}.global": f"127.0.0.1:{port}" for name, port in ports.items()}
+    async with AsyncExitStack() as stack:
+        made = []
+        for name, port in ports.items():
+            (folder / name).mkdir()
+            save(folder / name / CLUSTER_FILE, Founding(founding=founders))
+            made.append(await stack.enter_async_context(server(folder / name, name, port)))
+        async with asyncio.TaskGroup() as group:
+            for each in made:
+                group.create_task(each.etcd.form())
+        for each in made:
+            each.meet(made[0])
+            await wait_voters(each, *founders.values())
+        yield made
+
+
+class NoProbe:
+    """No server uses TLS here."""
+
+    async def problem_with(self, server: Member) -> str:
+        raise AssertionError(server)
+
+    async def mismatches(self, names: Mapping[str, str]) -> tuple[str, ...]:
+        raise AssertionError(names)
+
+
+async def wait_until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            if await is_so():
+                return
+            await asyncio.sleep(0.05)
+
+
+async def wait_voters(asked: Server, *addresses: str) -> None:
+    """Wait until etcd lists exactly these members, all of which have begun."""
+
+    async def is_listed() -> bool:
+        with suppress(Unavailable):
+            voters = await asked.admin.voters()
+            return {each.address for each in voters if each.name} == set(addresses) and all(v.name for v in voters)
+        return False
+
+    await wait_until(is_listed)
+
+
+async def join(joiner: Server, others: Sequence[Server]) -> None:
+    """Start the etcd of a server that begins, or goes on; afterwards it is where it says, and all have begun."""
+    joiner.meet(others[0])
+    own = joiner.membership.own
+    servers = OtherServers(joiner.membership.members, tuple, NoProbe())
+    address = PeerAddress(joiner.etcd, joiner.admin, own=own, servers=servers, env=RealEnv())
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+        await joiner.etcd.form()
+        moving = group.create_task(address.run())
+        await wait_voters(joiner, own.etcd_addr, *(each.membership.own.etcd_addr for each in others))
+        moving.cancel()
+    assert joiner.etcd.has_begun and not joiner.record.is_joining
+
+
+async def join_until(joiner: Server, others: Sequence[Server], is_reached: Callable[[Server], bool]) -> None:
+    """Begin to join, and have the server end at a moment after which the others send nothing."""
+    joiner.meet(others[0])
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+        forming = group.create_task(joiner.etcd.form())
+        await eventually(lambda: is_reached(joiner))
+        with ExitStack() as stack:
+            for each in others:
+                stack.enter_context(each.frozen())
+            await asyncio.sleep(4 * DATA_LOOK_S)
+            forming.cancel()
+            await asyncio.wait([forming])
+
+
+STEPS: dict[str, Callable[[Server], bool]] = {
+    "admitted": lambda joiner: joiner.record.is_joining,
+    "log": lambda joiner: has_member_data(str(joiner.etcd.folder)),
+    "entries": lambda joiner: holds_entries(joiner.etcd.folder),
+    "member": lambda joiner: join_progress(joiner.etcd.folder).is_member,
+}
+
+
+@pytest.mark.parametrize("moves", [False, True])
+async def test_a_join_that_is_cut_short_is_made_at_the_next_start(tmp_path: Path, moves: bool) -> None:
+    async with founded(tmp_path, "ac") as founders:
+        for step, is_reached in STEPS.items():
+            for is_killed in (False, True):
+                folder, port = tmp_path / f"b-{step}-{is_killed}", quiet_port()
+                folder.mkdir()
+                async with server(folder, "b", port) as joiner:
+                    await join_until(joiner, founders, is_reached)
+                    if is_killed:
+                        joiner.kill_etcd()
+                async with server(folder, "b", quiet_port() if moves else port) as again:
+                    await join(again, founders)
+
+
+async def test_a_server_without_which_there_is_no_majority_goes_on_with_its_join(tmp_path: Path) -> None:
+    """One of one takes in a second: from then on nobody can be admitted, removed or added without it."""
+    for step, is_reached in STEPS.items():
+        (tmp_path / step).mkdir()
+        async with founded(tmp_path / step, "a") as founders:
+            folder, port = tmp_path / step / "b", quiet_port()
+            folder.mkdir()
+            async with server(folder, "b", port) as joiner:
+                await join_until(joiner, founders, is_reached)
+                joiner.kill_etcd()
+            async with server(folder, "b", port) as again:
+                await join(again, founders)
+
+
+async def test_a_join_whose_member_was_removed_meanwhile_is_asked_for_again(tmp_path: Path) -> None:
+    async with founded(tmp_path, "ac") as founders:
+        folder, port = tmp_path / "b", quiet_port()
+        folder.mkdir()
+        async with server(folder, "b", port) as joiner:
+            await join_until(joiner, founders, STEPS["log"])
+        (unnamed,) = [each for each in await founders[0].admin.voters() if not each.name]
+        await put_out(founders[0].admin, unnamed.id, RealEnv())
+        async with server(folder, "b", port) as again:
+            await join(again, founders)
+
+
+async def test_a_join_by_a_snapshot_ends_without_the_entries_before_it(tmp_path: Path) -> None:
+    """etcd sends a snapshot once it has dropped the first entries of its raft log."""
+    async with founded(tmp_path, "a") as founders:
+        client = EtcdClient((founders[0].etcd.endpoint,))
+        for first in range(0, ENTRIES, AT_ONCE):
+            await asyncio.gather(*(client.put(b"%d" % number, b"") for number in range(first, first + AT_ONCE)))
+        await client.close()
+        (tmp_path / "b").mkdir()
+        async with server(tmp_path / "b", "b", quiet_port()) as joiner:
+            await join(joiner, founders)
+            (segment,) = (joiner.etcd.folder / "data" / "member" / "wal").glob("*.wal")
+            assert read_segment(segment).snapshot_index > ENTRIES // 2
