@@ -16,7 +16,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from yurt.agent.run import SAME_SIGNAL_S
+from yurt.agent.process.end_limit import END_LIMIT_S
+from yurt.agent.run import STILL_STOPPING
 from yurt.testing.agent import YURT, Agent, pid_is_alive, raw_exec_job, register, running_agent, wait_for
 
 NAME = "kit"
@@ -26,6 +27,13 @@ DEAF = """\
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
                 pass
+"""
+HANGING = """\
+        import concurrent.futures, time
+
+        pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="hanging")
+        pool.submit(time.sleep, 600)
+        pool.shutdown(wait=False)
 """
 FAST = "exit_code or stop_ends or taken_up or streams or input"
 
@@ -136,12 +144,29 @@ def test_an_agent_ends_although_a_driver_suppresses_its_cancellation(site: Path,
         wait_for("an event that names the driver", lambda: named in json.dumps(agent.get("/v1/job/deaf/allocations")))
         assert agent.process is not None
         agent.process.send_signal(signal.SIGINT)
-        wait_for("the stop", lambda: "Caught signal" in agent.log.read_text())
-        time.sleep(SAME_SIGNAL_S + 0.1)  # a second signal within this time is taken for the first
+        agent.process.send_signal(signal.SIGINT)  # a second signal within a second is taken for the first
+        wait_for("the time for a second signal", lambda: STILL_STOPPING in agent.log.read_text())
+        assert "Caught another signal" not in agent.log.read_text()
 
         assert agent.interrupt() == 1
 
     assert "the agent ends with work that does not end: limit_s=10 work=KitDriver.start_task" in agent.log.read_text()
+
+
+def test_an_agent_ends_although_a_thread_of_a_driver_hangs(site: Path, tmp_path: Path) -> None:
+    """The interpreter waits at its end for the threads of any pool."""
+    driver = site / f"yurt_driver_{NAME}" / "driver.py"
+    text, begins = driver.read_text(), "        handle = await self._executor.start("
+    driver.write_text(text.replace(begins, HANGING + begins))
+    with running_agent(tmp_path) as agent:
+        register(agent, kit_job("hangs", "sleep 300"))
+        agent.running("hangs", 1)
+        began = time.monotonic()
+
+        assert agent.interrupt() == 0
+
+        assert time.monotonic() - began < END_LIMIT_S + 10
+    assert "the agent ends with work that does not end: limit_s=10 work=thread hanging_0" in agent.log.read_text()
 
 
 def kit_job(job_id: str, script: str) -> dict[str, Any]:

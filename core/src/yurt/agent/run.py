@@ -52,6 +52,10 @@ READY_LIMIT_S = 30.0
 FAR_READY_LIMIT_S = 4.0
 """After this time, an agent that waits for other agents shows what it waits for."""
 SAME_SIGNAL_S = 1.0
+"""A signal this soon after the first one counts as the same. To take it for a second one would leave tasks behind that
+a dev agent is about to stop; a loaded machine's runner passes a signal on late."""
+
+STILL_STOPPING = "==> Still stopping; another signal leaves without waiting for what has not stopped yet"
 
 Reload = Callable[[], AgentConfig]
 Thresholds = tuple[int, int, int]
@@ -81,7 +85,7 @@ def run_agent(config: AgentConfig, *, collector: Thresholds, reload: Reload | No
         return 1
     finally:
         if agent is not None:
-            agent.end_limit.lift()
+            agent.end_limit.failure = ""  # the caller prints it
             agent.buffered_lines.release()
         data.close()
         gc.freeze()  # The process ends: to look for garbage in all that goes with it takes longer than the rest.
@@ -110,9 +114,9 @@ def _collect_again(thresholds: Thresholds) -> None:
     gc.set_threshold(*thresholds)
 
 
-def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first failure inside a group."""
-    found: BaseException = group
+def _cause(group: BaseException) -> BaseException:
+    """The first failure inside a group, or the failure itself."""
+    found = group
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]
     return found
@@ -207,13 +211,26 @@ class _Agent:
         self.systemd = Notifier(os.environ, self.env)
         self.stop_asked = asyncio.Event()
         self.first_signal = _StopSignal()
-        self.end_limit = EndLimit(data.close)
+        self.stop_hint: asyncio.TimerHandle | None = None
+        self.end_limit = EndLimit(self._close_files)
         self.task: asyncio.Task[Any] | None = None
         self.http_tls: ssl.SSLContext | None = None
         self.audit: AuditTrail | None = None
 
+    def _close_files(self) -> None:
+        self.buffered_lines.release()
+        self.data.close()
+
     async def main(self) -> int:
-        """Start, wait for a signal, stop."""
+        """Start, wait for a signal, stop; from its end on the process ends within a limit."""
+        try:
+            return await self._run()
+        except BaseException as error:
+            cause = _cause(error)
+            self.end_limit.begin(code=1, failure=str(cause) if isinstance(cause, YurtError) else repr(cause))
+            raise
+
+    async def _run(self) -> int:
         self.task = asyncio.current_task()
         self._handle_signals()
         import_parts()
@@ -298,6 +315,8 @@ class _Agent:
             except TimeoutError:
                 log.error("tasks did not stop within %d s", STOP_TASKS_LIMIT_S)
         await parts.stop(leaves=leaves)
+        if self.stop_hint is not None:
+            self.stop_hint.cancel()
         self.end_limit.begin(code=0)
 
     async def _drained(self, parts: Parts) -> bool:
@@ -319,9 +338,11 @@ class _Agent:
 
         One Ctrl-C may arrive twice, from the terminal and from a runner such as `uv run` that passes it on.
         """
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        now = loop.time()
         if not self.stop_asked.is_set():
             self.first_signal = _StopSignal(number, now)
+            self.stop_hint = loop.call_later(SAME_SIGNAL_S, say, STILL_STOPPING)
         elif now - self.first_signal.at_s > SAME_SIGNAL_S and self.task is not None:
             say("==> Caught another signal: leaving without waiting for parts that are still stopping")
             self.end_limit.begin(code=1)
