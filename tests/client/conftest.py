@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -61,6 +61,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
         *,
         env: Env | None = None,
         with_driver: Driver | None = None,
+        more_drivers: Sequence[Driver] = (),
         devices: Mapping[str, DevicePlugin] | None = None,
         wait_ready: bool = True,
         dev: bool = True,
@@ -91,7 +92,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
                 identity=await identified(database, env),
                 server=server,
                 database=database,
-                drivers={chosen.name: chosen},
+                drivers={each.name: each for each in (chosen, *more_drivers)},
                 devices=devices or {},
                 find_networks=no_networks,
             ),

@@ -29,8 +29,11 @@ REQUEST = TaskRequest(
 class HangingDriver(FakeDriver):
     """A driver whose calls do not return while `hangs` names them, whoever cancels them."""
 
-    def __init__(self, *hangs: str) -> None:
+    def __init__(self, *hangs: str, name: str = "fake") -> None:
         super().__init__()
+        self.name = name
+        self.asked: list[str] = []
+        """The tasks whose usage was asked for."""
         self.hangs = set(hangs)
         self.released = asyncio.Event()
         self.last_call = ""
@@ -64,7 +67,8 @@ class HangingDriver(FakeDriver):
         await super().signal_task(task_id, signal)
 
     async def task_stats(self, task_id: str) -> TaskStats:
-        if "stats" in self.hangs:
+        self.asked.append(task_id)
+        if self.hangs & {"stats", task_id}:
             await asyncio.Event().wait()
         return await super().task_stats(task_id)
 
@@ -204,6 +208,51 @@ async def test_a_driver_that_gives_no_usage_delays_that_of_others_by_a_bound_and
             assert (await asking).tasks == {}
 
     assert caplog.text.count("a driver does not answer about usage: limit_s=5 driver=fake") == 1
+
+
+async def test_silent_drivers_delay_usage_by_one_limit_whatever_their_number(
+    run_client, server: FakeServerPort, driver: HangingDriver
+) -> None:
+    env = FakeEnv()
+    more = [HangingDriver(name=f"fake{number}") for number in range(3)]
+    async with run_client(env=env, wait_ready=False, more_drivers=more) as client:
+        await passes(env, lambda: "pull_allocs" in server.calls)
+        allocs = [with_task(placed(client.node_id), driver=each.name) for each in (driver, *more) for _ in range(3)]
+        for alloc in allocs:
+            await running(server, alloc)
+        for each in more:
+            each.hangs.add("stats")
+            each.asked.clear()
+
+        sampling = asyncio.ensure_future(client.calls.history.sample())
+        await settle()
+        await env.advance(STATS_LIMIT_S + 1)
+        assert await sampling == len(allocs)
+
+        sampled = [alloc for alloc in allocs if (await client.calls.alloc_usage_history(alloc.id, "")).tasks]
+    assert sampled == allocs[:3], "the driver that answers is asked about each of its tasks"
+    assert [len(each.asked) for each in more] == [1, 1, 1]
+
+
+async def test_one_task_without_usage_costs_the_others_of_its_driver_a_single_sample(
+    run_client, server: FakeServerPort, driver: HangingDriver
+) -> None:
+    env = FakeEnv()
+    async with run_client(env=env, wait_ready=False) as client:
+        await passes(env, lambda: "pull_allocs" in server.calls)
+        allocs = [placed(client.node_id) for _ in range(3)]
+        for alloc in allocs:
+            await running(server, alloc)
+        driver.hangs.add(client.allocs.live[allocs[0].id].tasks["web"].task_id(0))
+
+        for _ in range(2):
+            sampling = asyncio.ensure_future(client.calls.history.sample())
+            await settle()
+            await env.advance(STATS_LIMIT_S + 1)
+            await sampling
+
+        histories = [(await client.calls.alloc_usage_history(alloc.id, "")).tasks for alloc in allocs]
+    assert [bool(tasks) for tasks in histories] == [False, True, True]
 
 
 @pytest.mark.parametrize(("task", "group", "shown"), [(3, 0, "3s"), (0, 4, "4s")])

@@ -22,7 +22,7 @@ from yurt.client.node.local_node import LocalNode
 from yurt.runtime.metrics import CLIENT_PREFIX, Gauge
 from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.job import Job
-from yurt.structs.rpc import HostStats, ResourceUsage
+from yurt.structs.rpc import AllocResourceUsage, HostStats, ResourceUsage
 from yurt.structs.status import CLIENT_TERMINAL
 
 KEPT_S: Final = 0.5
@@ -93,8 +93,9 @@ class ClientGauges:
             host = await self._env.in_thread(measured, self._usage.alloc_dir, self._env, cores)
             found += [*self._resources(), *self._host(host)]
         if requested.allocations:
-            for runner in tuple(self._allocs.live.values()):
-                found += await self._tasks_of(runner, requested)
+            runners = tuple(self._allocs.live.values())
+            used = await self._meter.alloc_usages(runners)
+            found += [each for runner in runners for each in self._tasks_of(runner, used[runner.alloc.id], requested)]
             found += self._activity_gauges(requested)
         self._kept = (requested, found)
         return found
@@ -164,10 +165,9 @@ class ClientGauges:
             for name, value in activity_figures(totals):
                 yield _gauge(f"allocs.gpu.{name}", value, labels)
 
-    async def _tasks_of(self, runner: AllocRunner, requested: GaugeSettings) -> list[Gauge]:
+    def _tasks_of(self, runner: AllocRunner, usage: AllocResourceUsage, requested: GaugeSettings) -> list[Gauge]:
         """The usage of an allocation's running tasks."""
         alloc = runner.alloc
-        usage = await self._meter.alloc_usage(runner, "")
         found: list[Gauge] = []
         for name, task in usage.tasks.items():
             own = {

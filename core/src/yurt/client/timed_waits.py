@@ -79,6 +79,12 @@ async def finish_within(env: Env, work: Coroutine[Any, Any, None], seconds: floa
     return working is not None and working.result() is None
 
 
+async def value_within(env: Env, work: Coroutine[Any, Any, T], seconds: float) -> T | None:
+    """The result of `work`; None when it takes longer than `seconds`, and is cancelled. Raises its failure."""
+    working = await _race(work, env.sleep(seconds))
+    return working.result() if working is not None else None
+
+
 async def abandonable(work: Coroutine[Any, Any, None]) -> None:
     """Run a package's work; when the caller is cancelled, the work has `GIVE_UP_LIMIT_S` to end, then is abandoned."""
     await finish_unless(LightEvent(), work)

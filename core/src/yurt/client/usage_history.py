@@ -1,6 +1,6 @@
 """Records the usage of tasks, devices and the host over the last 15 minutes, so that charts show a past at once.
 
-Every `INTERVAL_S` one round takes a sample of each running task, one after another, then of the host. With many tasks
+Every `INTERVAL_S` one round takes a sample of each running task, then of the host. With many tasks
 rounds are rarer, so that no more than `TASKS_PER_S` drivers are asked in a second. A series is a ring of `SAMPLES_MAX`
 samples in arrays: about 3 KB for a task, 2 KB more for each of its devices. What devices do over hours is kept by
 `devices.activity`, which samples them in a loop of its own: no hanging driver of tasks delays it.
@@ -13,19 +13,18 @@ from typing import Final
 
 import psutil
 
-from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.allocations.alloc_table import AllocTable
 from yurt.client.allocations.usage import UsageMeter
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.host_usage import core_mhz
 from yurt.client.node.local_node import LocalNode
 from yurt.client.sample_ring import SampleRing
-from yurt.client.timed_waits import finish_within
 from yurt.runtime.env import Env
 from yurt.sdk.device import GPU_UTILIZATION
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs.rpc import (
+    AllocResourceUsage,
     AllocUsageHistory,
     DeviceGroupStats,
     DeviceStats,
@@ -39,8 +38,6 @@ OPTION: Final = "usage_history"
 ON, OFF = "on", "off"
 INTERVAL_S: Final = 10.0
 TASKS_PER_S: Final = 10
-ANSWER_LIMIT_S: Final = 5.0
-"""The time limit for an allocation's drivers; after it the allocation has no sample."""
 
 
 class UsageSamples:
@@ -135,17 +132,15 @@ class UsageHistory:
         runners = [runner for runner in self._allocs.live.values() if not runner.is_over]
         for alloc_id in self._tasks.keys() - {runner.alloc.id for runner in runners}:
             del self._tasks[alloc_id]
-        for runner in runners:
-            await finish_within(self._env, self._sample_alloc(runner, keeps=keeps), ANSWER_LIMIT_S)
+        used = await self._meter.alloc_usages(runners, has_devices=keeps)
         if keeps:
+            for alloc_id, usage in used.items():
+                self._keep(alloc_id, usage)
             await self._sample_host()
         return sum(len(runner.tasks) for runner in runners)
 
-    async def _sample_alloc(self, runner: AllocRunner, *, keeps: bool) -> None:
-        usage = await self._meter.alloc_usage(runner, "", has_devices=keeps)
-        if not keeps:
-            return
-        kept = self._tasks.setdefault(runner.alloc.id, {}) if usage.tasks else {}
+    def _keep(self, alloc_id: str, usage: AllocResourceUsage) -> None:
+        kept = self._tasks.setdefault(alloc_id, {}) if usage.tasks else {}
         for name, task in usage.tasks.items():
             used = task.resource_usage
             kept.setdefault(name, UsageSamples()).add(

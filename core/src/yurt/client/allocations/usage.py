@@ -1,8 +1,16 @@
-"""Measures the CPU, memory and devices that allocations use, in the form of the API."""
+"""Measures the CPU, memory and devices that allocations use, in the form of the API.
+
+Drivers are asked at the same time, each about one task after the other. One that does not answer within `STATS_LIMIT_S`
+is not asked about further tasks in that round; the next round asks about the silent tasks last. So silent drivers, of
+whatever number and tasks, delay a round by that limit.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+from collections.abc import Iterable, Mapping
 from typing import Final
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -14,6 +22,7 @@ from yurt.client.devices.task_stats import task_device_stats
 from yurt.client.host_usage import core_mhz
 from yurt.client.node.local_node import LocalNode
 from yurt.client.tasks.task_runner import TaskRunner
+from yurt.client.timed_waits import value_within
 from yurt.lifecycle.task import RUNNING
 from yurt.runtime.env import Env
 from yurt.sdk.driver import TaskStats
@@ -23,10 +32,14 @@ from yurt.structs.rpc import AllocResourceUsage, CpuStats, MemoryStats, Resource
 
 MEASURED_MEMORY = ("RSS", "Swap")
 STATS_LIMIT_S: Final = 5.0
-"""The longest wait for a driver's answer: the usage of all tasks is measured one after the other."""
+"""The longest wait for a driver's answer."""
 MEASURED_CPU = ("System Mode", "User Mode", "Percent")
 
 log = logging.getLogger(__name__)
+
+
+class _NoAnswer(Exception):
+    """A driver has not answered within the limit."""
 
 
 class UsageMeter:
@@ -51,30 +64,63 @@ class UsageMeter:
             raise NotFound(f'task "{task}" is not in allocation {alloc.id}')
         tasks = alloc.tasks if isinstance(alloc, AllocRunner) else {}
         chosen = [each for name, each in tasks.items() if task in ("", name)]
-        used: dict[str, TaskResourceUsage] = {}
-        for each in chosen:
-            usage = await self._task_usage(each, has_devices=has_devices)
-            if usage is not None:
-                used[each.name] = usage
+        return self._of_alloc(chosen, await self._measure(chosen, has_devices=has_devices))
+
+    async def alloc_usages(
+        self, allocs: Iterable[AllocRunner], *, has_devices: bool = True
+    ) -> dict[str, AllocResourceUsage]:
+        """Usage of all running tasks of allocations, by allocation id."""
+        tasks = {alloc.alloc.id: tuple(alloc.tasks.values()) for alloc in allocs}
+        measured = await self._measure((each for of_one in tasks.values() for each in of_one), has_devices=has_devices)
+        return {alloc_id: self._of_alloc(of_one, measured) for alloc_id, of_one in tasks.items()}
+
+    def _of_alloc(
+        self, tasks: Iterable[TaskRunner], measured: Mapping[TaskRunner, TaskResourceUsage]
+    ) -> AllocResourceUsage:
+        used = {each.name: measured[each] for each in tasks if each in measured}
         return AllocResourceUsage(
             resource_usage=_sum([usage.resource_usage for usage in used.values()]),
             tasks=used,
             timestamp=self._env.now(),
         )
 
+    async def _measure(
+        self, runners: Iterable[TaskRunner], *, has_devices: bool
+    ) -> dict[TaskRunner, TaskResourceUsage]:
+        """The usage of tasks that run and whose drivers answer."""
+        by_driver: dict[str, list[TaskRunner]] = {}
+        for runner in sorted(runners, key=self._silent.__contains__):
+            by_driver.setdefault(runner.calls.name, []).append(runner)
+        found: dict[TaskRunner, TaskResourceUsage] = {}
+
+        async def measure_in_turn(of_one: Iterable[TaskRunner]) -> None:
+            with contextlib.suppress(_NoAnswer):
+                for runner in of_one:
+                    usage = await self._task_usage(runner, has_devices=has_devices)
+                    if usage is not None:
+                        found[runner] = usage
+
+        if len(by_driver) == 1:
+            await measure_in_turn(*by_driver.values())
+        else:
+            async with asyncio.TaskGroup() as group:
+                for name, of_one in by_driver.items():
+                    group.create_task(measure_in_turn(of_one), name=f"usage by driver {name}")
+        return found
+
     async def _task_usage(self, runner: TaskRunner, *, has_devices: bool) -> TaskResourceUsage | None:
+        """Raises _NoAnswer when the driver is silent."""
         driver = runner.driver
         if runner.machine.phase != RUNNING or driver is None:
             return None
         run = runner.machine.run
         try:
-            async with self._env.timeout(STATS_LIMIT_S):
-                sample = await driver.task_stats(runner.task_id(run))
+            sample = await value_within(self._env, driver.task_stats(runner.task_id(run)), STATS_LIMIT_S)
         except YurtError:
             return None
-        except TimeoutError:
+        if sample is None:
             self._note_silence(runner)
-            return None
+            raise _NoAnswer
         self._silent.discard(runner)
         of_run, before = self._last.get(runner, (run, TaskStats(at=UnixNano(runner.machine.state.started_at))))
         if of_run != run:
