@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 from yurt.agent.addresses import bracketed
 from yurt.agent.cluster.certificate_probe import CertificateProbe, names_host
 from yurt.agent.cluster.exchange import Exchange
@@ -15,6 +18,7 @@ from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.tls import TlsSettings
 from yurt.rpc.certificates import CLIENT, SERVER, CertificatePair, Wish, make_authority, make_certificate, role_name
+from yurt.rpc.dialling import Security
 from yurt.runtime.env import RealEnv
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.structs.member import Member
@@ -22,6 +26,7 @@ from yurt.testing.fake_cluster import member
 
 HERE = "127.0.0.1"
 DAY_NS = 24 * 3600 * NANOSECONDS
+REFUSED = "it does not accept the certificate of this agent"
 NO_AUTHORITY = "the certificate of server b.global is not signed by an authority in this server's ca_file"
 
 
@@ -58,9 +63,27 @@ async def listening(tls: TlsSettings, *, here: str = HERE, region: str = "global
         await listener.stop()
 
 
-def probe(tls: TlsSettings) -> CertificateProbe:
+class UpToVersion(ServerSecurity):
+    """Dials with a version of TLS at most."""
+
+    version = ssl.TLSVersion.MAXIMUM_SUPPORTED
+
+    def dialling(self, region: str) -> Security | None:
+        found = super().dialling(region)
+        assert found is not None
+
+        def credentials() -> ssl.SSLContext:
+            context = found.credentials()
+            context.maximum_version = self.version
+            return context
+
+        return found._replace(credentials=credentials)
+
+
+def probe(tls: TlsSettings, version: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED) -> CertificateProbe:
     """That of the server `a`."""
-    security, env = ServerSecurity(tls), RealEnv()
+    security, env = UpToVersion(tls), RealEnv()
+    security.version = version
     exchange = Exchange(Membership(member("a"), env=env), security=security, env=env)
     return CertificateProbe(exchange.hello, security=security, region="global")
 
@@ -124,13 +147,64 @@ async def test_a_server_that_does_not_know_this_ones_authority_is_named(tmp_path
     first, second = authority(), authority()
     own = settings(tmp_path / "a", first, trusts=(first, second))
     found = await problem(own, settings(tmp_path / "b", second))
-    assert found.startswith("server b.global ended the connection when it had seen this server's certificate")
+    assert found == f"server b.global: {REFUSED}: its ca_file has no authority that signed it"
 
 
 async def test_a_server_that_expects_another_role_of_this_one_is_named(tmp_path: Path) -> None:
     signer = authority()
     found = await problem(settings(tmp_path / "a", signer, role=CLIENT), settings(tmp_path / "b", signer))
-    assert found.startswith("server b.global does not accept this server's certificate: the certificate names client.")
+    assert found.startswith(f"server b.global: {REFUSED}: the certificate names client.")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_refused_certificate_is_told_by_its_alert(tmp_path: Path, version: ssl.TLSVersion, loop: str) -> None:
+    """In TLS 1.2 the alert comes before the handshake ends, in TLS 1.3 after it."""
+    signer, later = authority(), authority()
+    expired = settings(tmp_path / "a", signer, begins_days_ago=3)
+    unknown = settings(tmp_path / "c", later, trusts=(later, signer))
+    other = settings(tmp_path / "b", signer)
+
+    async def problems() -> list[str]:
+        async with listening(other) as server:
+            return [await probe(own, version).problem_with(server) for own in (expired, unknown)]
+
+    factory = uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        first, second = runner.run(problems())
+    assert first == f"server b.global: {REFUSED}: it has expired, or is not valid yet by that server's clock"
+    assert second == f"server b.global: {REFUSED}: its ca_file has no authority that signed it"
+
+
+async def test_a_server_that_stops_refuses_no_certificate(tmp_path: Path) -> None:
+    signer = authority()
+    own, other = probe(settings(tmp_path / "a", signer)), settings(tmp_path / "b", signer)
+
+    class Stops(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            transport.close()
+
+    context = ServerSecurity(other).listening()
+    assert context is not None
+    stopping = await asyncio.get_running_loop().create_server(Stops, HERE, 0, ssl=context())
+    address = f"{HERE}:{stopping.sockets[0].getsockname()[1]}"
+    try:
+        server = replace(member("b"), address=address, etcd_addr=f"{HERE}:4649")
+        found = await own.problem_with(server)
+        assert found.startswith("server b.global: it ended the connection before it answered: it may be stopping")
+        assert await own.mismatches({address: "b.global"}) == ()
+    finally:
+        stopping.close()
+        await stopping.wait_closed()
+
+
+async def test_servers_without_a_common_version_of_tls_do_not_blame_certificates(tmp_path: Path) -> None:
+    signer = authority()
+    own, other = settings(tmp_path / "a", signer), replace(settings(tmp_path / "b", signer), min_version="tls13")
+    async with listening(other) as server:
+        found = await probe(own, ssl.TLSVersion.TLSv1_2).problem_with(server)
+        assert found.startswith("server b.global: no connection by TLS: no version of TLS is common to both")
+        assert await probe(own, ssl.TLSVersion.TLSv1_2).mismatches({server.address: server.name}) == ()
 
 
 async def test_plain_text_counts_as_a_problem_in_upgrade_mode_too(tmp_path: Path) -> None:

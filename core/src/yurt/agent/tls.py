@@ -195,7 +195,9 @@ def _stamp_of(settings: TlsSettings) -> tuple[tuple[int, int], ...]:
 
 def _agent_context(settings: TlsSettings, side: int) -> ssl.SSLContext:
     """Both ends show a certificate that the authority has signed."""
-    context = ssl.SSLContext(side)
+    from yurt.rpc.tls_alerts import AlertingContext
+
+    context = AlertingContext(side) if side == ssl.PROTOCOL_TLS_SERVER else ssl.SSLContext(side)
     context.minimum_version = VERSIONS[settings.min_version]
     context.verify_mode = ssl.CERT_REQUIRED
     try:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from yurt.rpc.frames import Hello, Welcome, error_of
 from yurt.rpc.greeting import decode_welcome, encode_greeting
-from yurt.rpc.wire import SocketWire, watch_for_silence
+from yurt.rpc.tls_alerts import CERTIFICATE_ALERTS, CIPHER_PROBLEMS, VERSION_PROBLEMS
+from yurt.rpc.wire import ConnectionLost, SocketWire, watch_for_silence
 from yurt.sdk.errors import Unavailable
 
 CONNECT_LIMIT_S = 3.0
@@ -32,6 +33,10 @@ class Untrusted(Unavailable):
     """The other end's certificate is not accepted here; `code` is OpenSSL's verification error (`X509_V_ERR_*`)."""
 
     code = 0
+
+
+class Refused(Unavailable):
+    """The other end does not accept the certificate that was shown to it, by its TLS alert."""
 
 
 class Security(NamedTuple):
@@ -73,6 +78,11 @@ class Dialler:
         try:
             async with asyncio.timeout(GREETING_LIMIT_S):
                 welcome = decode_welcome(await wire.greeting())
+        except ConnectionLost:
+            # In TLS 1.3 the handshake ends here before the other end has seen the certificate.
+            if wire.alert in CERTIFICATE_ALERTS:
+                raise _refused(wire.alert) from None
+            raise
         except TimeoutError:
             raise Unavailable(f"it did not answer within {GREETING_LIMIT_S:g} s") from None
         if welcome.problem:
@@ -96,10 +106,12 @@ async def _connect(wire: SocketWire, address: str, security: Security | None, li
         untrusted.code = error.verify_code
         raise untrusted from None
     except ssl.SSLError as error:
-        raise NoTls(f"no connection by TLS: {error.reason or error}; {PLAIN_HINT}") from None
+        raise _tls_problem(error) from None
     except ConnectionResetError as error:
         if security is not None:
-            raise NoTls(f"it ended the connection at the greeting of TLS; {PLAIN_HINT}") from None
+            raise NoTls(
+                f"it ended the connection at the greeting of TLS; it may be stopping, or {PLAIN_HINT}"
+            ) from None
         raise Unavailable(f"it cannot be reached: {error.strerror or error}") from None
     except OSError as error:
         text = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
@@ -109,3 +121,21 @@ async def _connect(wire: SocketWire, address: str, security: Security | None, li
     connection = transport.get_extra_info("socket")
     if connection is not None:
         watch_for_silence(connection)
+
+
+def _tls_problem(error: ssl.SSLError) -> Unavailable:
+    """Why a handshake failed that did not fail for the other end's certificate."""
+    reason = error.reason or str(error)
+    if reason in CERTIFICATE_ALERTS:  # TLS 1.2: the handshake ends after the other end has seen the certificate
+        return _refused(reason)
+    if reason in VERSION_PROBLEMS:
+        return Unavailable(
+            f"no connection by TLS: no version of TLS is common to both ({reason}); see tls_min_version of both"
+        )
+    if reason in CIPHER_PROBLEMS:
+        return Unavailable(f"no connection by TLS: the two ends agree on no cipher suite or key ({reason})")
+    return NoTls(f"no connection by TLS: {reason}; {PLAIN_HINT}")
+
+
+def _refused(alert: str) -> Refused:
+    return Refused(f"it does not accept the certificate of this agent: {CERTIFICATE_ALERTS[alert]}")

@@ -17,6 +17,7 @@ from yurt.rpc.frames import Hello, Welcome, refusal
 from yurt.rpc.greeting import decode_hello, encode_greeting
 from yurt.rpc.limits import ConnectionAdmission, ConnectionRefused, RpcLimits
 from yurt.rpc.peer import Peer, Served
+from yurt.rpc.tls_alerts import send_alerts_on
 from yurt.rpc.wire import ConnectionLost, SocketWire, begins_with_tls, names_in, watch_for_silence
 from yurt.runtime.peer_lines import PeerLines
 from yurt.runtime.supervise import supervised
@@ -200,6 +201,7 @@ class Listener:
         tls: dict[str, Any] = {}
         async with asyncio.timeout(limit_s):
             if credentials is not None and (not self._allows_plain or await begins_with_tls(connection)):
+                send_alerts_on(connection)
                 tls = {"ssl": credentials(), "ssl_handshake_timeout": limit_s, "ssl_shutdown_timeout": CLOSE_LIMIT_S}
             await loop.connect_accepted_socket(lambda: wire, connection, **tls)
             hello = decode_hello(await wire.greeting())

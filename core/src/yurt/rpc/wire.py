@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -85,6 +86,8 @@ class SocketWire(asyncio.Protocol):
         self._reads = True
         self._is_lost = False
         self._problem = "it ended the connection without a word"
+        self.alert = ""
+        """OpenSSL's name of the TLS alert by which the other end ended the connection."""
 
     # What the loop calls.
 
@@ -130,8 +133,10 @@ class SocketWire(asyncio.Protocol):
         if self._reader is not None:
             self._reader.resume()
 
-    def connection_lost(self, _: Exception | None) -> None:
+    def connection_lost(self, error: Exception | None) -> None:
         """The connection has ended."""
+        if isinstance(error, ssl.SSLError):
+            self.alert = error.reason or ""
         self._is_lost = True
         self._has_early.set()
         if self._reader is not None:

@@ -2,7 +2,8 @@
 
 etcd's members show the agents' certificates and check what agents check: authority, dates and role. So a new connection
 by TLS to another server's port, with the files as they are now, gives etcd's answer for both directions while its
-members still speak plain text. The other end's refusal comes after the handshake (TLS 1.3): so its greeting counts.
+members still speak plain text. The other end's refusal, a TLS alert, comes after the handshake (TLS 1.3): so its
+greeting counts. One that ends the connection without an alert may be stopping, or is of an earlier version.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 from yurt.agent.addresses import host_of
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.rpc.certificates import SERVER, role_name
-from yurt.rpc.dialling import Dialler, Untrusted
+from yurt.rpc.dialling import Dialler, Refused, Untrusted
 from yurt.rpc.frames import Hello
 from yurt.rpc.wire import ConnectionLost
 from yurt.sdk.errors import PermissionDenied, Unavailable, YurtError
@@ -93,16 +94,20 @@ class CertificateProbe:
         except Untrusted as error:
             kind = OtherRole if error.code == HOSTNAME_MISMATCH else CertificateMismatch
             raise kind(self._refused_here(who, error)) from None
+        except Refused as error:
+            raise CertificateMismatch(f"{who}: {error}") from None
         try:
             await dialler.greet(wire)
             return wire.certificate
         except ConnectionLost:
-            raise CertificateMismatch(
-                f"{who} ended the connection when it had seen this server's certificate: its log gives the reason "
-                '("a connection is refused")'
+            raise Unavailable(
+                "it ended the connection before it answered: it may be stopping, or refuse this server for a reason "
+                'that its log gives ("a connection is refused")'
             ) from None
+        except Refused as error:
+            raise CertificateMismatch(f"{who}: {error}") from None
         except PermissionDenied as error:
-            raise CertificateMismatch(f"{who} does not accept this server's certificate: {error}") from None
+            raise CertificateMismatch(f"{who}: it does not accept the certificate of this agent: {error}") from None
         finally:
             wire.close()
 
