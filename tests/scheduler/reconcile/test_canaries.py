@@ -11,9 +11,9 @@ from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, DesiredTransition
-from yurt.structs.job import Job
+from yurt.structs.job import Job, ScalingEvent
 from yurt.structs.plan import DeploymentUpdate
-from yurt.structs.policies import DisconnectStrategy
+from yurt.structs.policies import DisconnectStrategy, Gang, Rendezvous
 from yurt.testing import factories
 from yurt.testing.cluster_models.cluster import PlannedCluster
 
@@ -187,3 +187,40 @@ def test_a_canary_takes_no_name_that_a_promoted_one_keeps_after_its_deployment_f
     cluster.evaluate(grown)
     names = [(alloc.name, alloc.job.version) for alloc in cluster.live(grown) if alloc.job is not None]
     assert len(names) == len(set(names)), names
+
+
+def _scaled(group: dict[str, Any], *, count: int, to: int) -> tuple[PlannedCluster, Job]:
+    """A cluster whose job was scaled and then got a new version with the new count, as `-preserve-counts` keeps it."""
+    cluster = PlannedCluster()
+    cluster.register(old := _service(count, **group))
+    cluster.settle(old)
+    event = ScalingEvent(count=to)
+    cluster.do(c.ScaleJob(namespace="default", job_id=old.id, group="web", event=event, count_max=100))
+    cluster.evaluate(old)
+    cluster.settle(old)
+    cluster.register(new := _service(to, cpu=200, **group))
+    cluster.evaluate(new)
+    return cluster, new
+
+
+def test_a_gang_that_was_scaled_gets_as_many_canaries_as_must_run_together_now() -> None:
+    update = factories.update_strategy(canary=2, max_parallel=1)
+    cluster, job = _scaled({"update": update, "gang": Gang()}, count=2, to=4)
+    versions = sorted(alloc.job.version for alloc in cluster.live(job) if alloc.job is not None)
+    assert versions == [1] * 4 + [2] * 4
+    deployment = cluster.state.latest_deployment("default", job.id)
+    assert deployment is not None and deployment.task_groups["web"].desired_canaries == 4
+
+
+def test_a_scaled_gang_with_a_minimum_keeps_its_number_of_canaries() -> None:
+    update = factories.update_strategy(canary=2, max_parallel=1)
+    cluster, job = _scaled({"update": update, "gang": Gang(min=2)}, count=2, to=4)
+    versions = sorted(alloc.job.version for alloc in cluster.live(job) if alloc.job is not None)
+    assert versions == [1] * 4 + [2] * 2
+
+
+def test_a_group_with_a_rendezvous_that_was_scaled_is_updated_all_at_once() -> None:
+    gang = Gang(rendezvous=Rendezvous(port="rendezvous"))
+    cluster, job = _scaled({"update": factories.update_strategy(max_parallel=2), "gang": gang}, count=2, to=4)
+    versions = [alloc.job.version for alloc in cluster.live(job) if alloc.job is not None]
+    assert versions == [2] * 4

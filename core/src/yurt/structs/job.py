@@ -61,6 +61,25 @@ class TaskGroup(Value):
             return 0
         return min(self.gang.min or self.count, self.count)
 
+    @property
+    def canaries(self) -> int:
+        """The number of canaries of an update, 0 for none; a gang's are at least as many as must run together.
+
+        A job with fewer is refused, but the minimum of a whole gang grows when the group is scaled.
+        """
+        requested = self.update.canary if self.update is not None else 0
+        return max(requested, self.least) if requested > 0 else 0
+
+    @property
+    def max_parallel(self) -> int:
+        """The number of allocations that an update replaces at once, 0 for all; all of a group with a rendezvous.
+
+        Its members wait for each other. A job with fewer is refused, but the group's count may grow later.
+        """
+        requested = self.update.max_parallel if self.update is not None else 0
+        meets = self.gang is not None and self.gang.rendezvous is not None
+        return max(requested, self.count) if requested > 0 and meets else requested
+
     def task(self, name: str) -> Task | None:
         """The task with that name, or None."""
         return next((task for task in self.tasks if task.name == name), None)

@@ -88,10 +88,9 @@ def _staying_rows(attempt: FinishedAttempt, placer: GroupPlacer, group: TaskGrou
 
 def _replaced_at_once(attempt: FinishedAttempt, group: TaskGroup) -> int:
     """The number of allocations that a change of the group would replace before placing missing ones."""
-    update = group.update
-    if update is None or update.max_parallel <= 0:
+    if group.max_parallel <= 0:
         return len(attempt.context.allocs)
-    return max(0, update.max_parallel - attempt.draft.queued.get(group.name, 0))
+    return max(0, group.max_parallel - attempt.draft.queued.get(group.name, 0))
 
 
 def is_live(alloc: Allocation) -> bool:

@@ -77,10 +77,8 @@ class Canaries:
 
         Without a deployment, which `max_parallel = 0` means, nobody could promote any.
         """
-        update = self._context.group.update
-        desired = (
-            update.canary if update is not None and update.max_parallel and self._context.job.type == JOB_SERVICE else 0
-        )
+        group = self._context.group
+        desired = group.canaries if group.max_parallel and self._context.job.type == JOB_SERVICE else 0
         promoted = self._rollout.is_promoted
         canaries = [alloc for alloc in retained if alloc.id in self.ids]
         is_required = bool(destructive or leaving) and len(canaries) < desired and not promoted

@@ -52,15 +52,14 @@ class GroupRollout:
         `retained` holds the failed ones that are rescheduled now as well: a version that fails must not take the place
         of one that works. What the group lacks is placed first, out of the same budget.
         """
-        update = self._context.group.update
-        if update is None or update.max_parallel <= 0 or not (destructive or migrate):
+        budget = self._context.group.max_parallel
+        if budget <= 0 or not (destructive or migrate):
             return self._context.group.count
         if self.is_paused or self.is_failed or is_canarying:
             return 0
         deployment = self._context.deployment
         if deployment is None:
-            return update.max_parallel
-        budget = update.max_parallel
+            return budget
         for alloc in retained:
             if alloc.deployment_id != deployment.id:
                 continue
@@ -69,7 +68,6 @@ class GroupRollout:
             if healthy is False:
                 return 0
             budget -= healthy is None
-        assert budget <= update.max_parallel, (budget, update.max_parallel)
         return max(0, budget)
 
     def permitted(self, requests: Sequence[PlacementRequest], *, is_canarying: bool) -> list[PlacementRequest]:
@@ -93,17 +91,17 @@ class GroupRollout:
 
         The canaries count as well while the group waits for a lost client and none can be placed yet.
         """
-        context, update = self._context, self._context.group.update
-        if context.deployment is not None or update is None or update.max_parallel <= 0:
+        context, group = self._context, self._context.group
+        if context.deployment is not None or group.max_parallel <= 0:
             return
         if context.job.type != JOB_SERVICE:
             return
         total = updated + placed
         if not total or (not updated and any(is_current(alloc, context.job) for alloc in allocs)):
             return
-        assert context.group.name not in results.states, (context.group.name, "a group begins to roll out once")
-        results.states[context.group.name] = replace(
-            fresh_state(context.group), desired_total=total, desired_canaries=update.canary if canarying else 0
+        assert group.name not in results.states, (group.name, "a group begins to roll out once")
+        results.states[group.name] = replace(
+            fresh_state(group), desired_total=total, desired_canaries=group.canaries if canarying else 0
         )
 
     def holds_failed(self, present: list[Allocation]) -> bool:
