@@ -1,4 +1,4 @@
-"""A server that is killed or stopped while it joins a cluster joins it at its next start; with a real etcd.
+"""A server that is killed or stopped while it joins or leaves a cluster joins it at its next start; with a real etcd.
 
 What the others send is held back by freezing their etcd, so that each step lasts as long as the test needs.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.own_etcd import DATA_LOOK_S, OwnEtcd
 from yurt.agent.cluster.peer_address import OtherServers, PeerAddress
 from yurt.agent.cluster.security import ServerSecurity
-from yurt.agent.cluster.voters import Admitter, put_out
+from yurt.agent.cluster.voters import LEAVE_LIMIT_S, Admitter, leave, put_out
 from yurt.agent.config import make_config
 from yurt.agent.tls import TlsSettings
 from yurt.runtime.env import RealEnv
@@ -158,9 +159,10 @@ async def join(joiner: Server, others: Sequence[Server]) -> None:
     address = PeerAddress(joiner.etcd, joiner.admin, own=own, servers=servers, env=RealEnv())
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
         await joiner.etcd.form()
-        moving = group.create_task(address.run())
+        kept = [group.create_task(address.run()), group.create_task(joiner.etcd.run())]
         await wait_voters(joiner, own.etcd_addr, *(each.membership.own.etcd_addr for each in others))
-        moving.cancel()
+        for each in kept:
+            each.cancel()
     assert joiner.etcd.has_begun and not joiner.record.is_joining
 
 
@@ -239,3 +241,34 @@ async def test_a_join_by_a_snapshot_ends_without_the_entries_before_it(tmp_path:
             await join(joiner, founders)
             (segment,) = (joiner.etcd.folder / "data" / "member" / "wal").glob("*.wal")
             assert read_segment(segment).snapshot_index > ENTRIES // 2
+
+
+@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize("step", ["removed", "forgotten"])
+async def test_a_server_whose_leave_is_cut_short_joins_again(tmp_path: Path, step: str, moves: bool) -> None:
+    async with founded(tmp_path, "ac") as founders:
+        folder, port = tmp_path / "b", quiet_port()
+        folder.mkdir()
+        async with server(folder, "b", port) as leaver:
+            await join(leaver, founders)
+            own, began = leaver.etcd, time.monotonic()
+            name = leaver.membership.own.name
+            assert await leave(leaver.admin, name, RealEnv(), is_removed=lambda own=own: own.was_removed)
+            assert time.monotonic() - began < LEAVE_LIMIT_S, "etcd of one that does not lead ends before it answers"
+            leaver.kill_etcd()
+            if step == "forgotten":
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr("shutil.rmtree", ended)
+                    with pytest.raises(Ended):
+                        await leaver.etcd.forget()
+                assert has_member_data(str(leaver.etcd.folder))
+        async with server(folder, "b", quiet_port() if moves else port) as again:
+            await join(again, founders)
+
+
+class Ended(Exception):
+    """The end of the server."""
+
+
+def ended(*_: object, **__: object) -> None:
+    raise Ended

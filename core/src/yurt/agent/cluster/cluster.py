@@ -203,14 +203,15 @@ class ServerCluster:
 
     async def stop(self, *, leaves: bool) -> None:
         """Stop etcd and announce the departure; `run` was cancelled and the server has stopped."""
-        if self._etcd is not None:
+        etcd, name = self._etcd, self._membership.own.name
+        if etcd is not None:
             has_left = (
                 leaves
                 and self.formed.is_set()
                 and self._admin is not None
-                and await leave(self._admin, self._membership.own.name, self._env)
+                and await leave(self._admin, name, self._env, is_removed=lambda: etcd.was_removed)
             )
-            await (self._etcd.forget() if has_left else self._etcd.stop())
+            await (etcd.forget() if has_left else etcd.stop())
         if leaves:
             await self._exchange.leave()
             if not self._config.cluster.rejoins:

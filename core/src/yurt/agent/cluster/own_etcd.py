@@ -5,8 +5,8 @@ must survive a crash in between is remembered first:
 
 - before a server founds, with whom; so it begins with the same founders after a crash, and can tell them to others;
 - before it joins, that it does, and as which of the members. A start that finds a join cut short goes on with it at the
-  same address, since the cluster may need this member for its majority already. Only when that fails, or the address is
-  another one, it asks again, and its files give way to those of the next member;
+  same address, since the cluster may need this member for its majority already; at another one only when its files tell
+  that it is a member. Otherwise, or when that fails, it asks again, and its files give way to those of the next member;
 - when etcd can go on from its files, that it has begun: from then on its data counts, and should it be gone, the server
   is a new one;
 - whether its etcd takes TLS connections only. A member that was formed without goes on in plain text when TLS is turned
@@ -121,6 +121,11 @@ class OwnEtcd:
         return self._member.pid
 
     @property
+    def was_removed(self) -> bool:
+        """Whether etcd has ended because its cluster removed it."""
+        return self._member.was_removed
+
+    @property
     def has_begun(self) -> bool:
         """This server is part of a cluster, or of one that is being founded."""
         record = self._record.now
@@ -219,12 +224,16 @@ class OwnEtcd:
 
     async def _resume_join(self) -> bool:
         """Go on with a join that was cut short; whether that succeeded."""
-        record = self._record.now
-        if not record.is_joining or record.joining.get(self._membership.own.name) != self.peer_url:
+        record, name, cluster = self._record.now, self._membership.own.name, self._record.now.joining
+        if not record.is_joining or not cluster:
             return False
+        if cluster.get(name) != self.peer_url:
+            if not (await self._env.in_thread(join_progress, self.folder)).is_member:
+                return False
+            cluster = {name: self.peer_url}  # A member reaches the others, and tells them its address.
         log.info("etcd member goes on with its join: members=%s", ", ".join(sorted(record.joining)))
         try:
-            await self._start(record.joining, is_new=False)
+            await self._start(cluster, is_new=False)
         except (Unavailable, DamagedMember) as error:
             log.info("etcd member asks again to be admitted: reason=%s", error)
             await self._member.stop()
@@ -351,8 +360,10 @@ class OwnEtcd:
         await self._forget()
 
     async def _forget(self) -> None:
-        self._record.change(**NO_MEMBER)
+        # What is left of it after a kill is that of no member: this server joins as a new one.
+        self._record.change(**{**NO_MEMBER, "is_joining": True})
         await self._env.in_thread(shutil.rmtree, self.folder, ignore_errors=True)
+        self._record.change(**NO_MEMBER)
         self._membership.change_own(has_data=False)
 
     def _report(self, text: str) -> None:

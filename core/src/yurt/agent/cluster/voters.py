@@ -96,8 +96,11 @@ async def put_out(etcd: EtcdAdmin, voter_id: str, env: Env) -> None:
         await env.sleep(REMOVE_PAUSE_S)
 
 
-async def leave(etcd: EtcdAdmin, name: str, env: Env) -> bool:
-    """Remove the server `name` from those that store the log; returns whether it is removed. The last one stays."""
+async def leave(etcd: EtcdAdmin, name: str, env: Env, *, is_removed: Callable[[], bool] = lambda: False) -> bool:
+    """Remove the server `name` from those that store the log; returns whether it is removed. The last one stays.
+
+    `is_removed`: whether its own etcd has ended because it was removed. Others may cut it off before it has answered.
+    """
     problem = "no answer in time"
     end_s = env.monotonic() + LEAVE_LIMIT_S
     while env.monotonic() < end_s:
@@ -106,6 +109,8 @@ async def leave(etcd: EtcdAdmin, name: str, env: Env) -> bool:
                 return await _leave_once(etcd, name)
         except (YurtError, TimeoutError) as error:
             problem = str(error) or problem
+        if is_removed():
+            return True
         await env.sleep(LEAVE_PAUSE_S)
     log.warning("this server cannot leave the cluster in order, the leader will put it out: %s", problem)
     return False

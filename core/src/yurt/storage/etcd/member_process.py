@@ -131,6 +131,11 @@ class EtcdMember:
         """The pid of etcd; 0 while it does not run."""
         return 0 if self._process is None or self._process.ended.is_set() else self._process.pid
 
+    @property
+    def was_removed(self) -> bool:
+        """Whether its last run has ended because its cluster removed it."""
+        return self._process is not None and self._process.ended.is_set() and self._process.was_removed
+
     async def version(self) -> Version:
         """The version of the binary; raises Invalid when it is missing or unsafe."""
         binary = shutil.which(self.config.binary)
