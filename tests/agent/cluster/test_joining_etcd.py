@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +21,10 @@ from yurt.agent.cluster.etcd_admin import OwnEtcdAdmin
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.members_listener import MembersListener
 from yurt.agent.cluster.membership import Membership
-from yurt.agent.cluster.own_etcd import DATA_LOOK_S, OwnEtcd
+from yurt.agent.cluster.own_etcd import OwnEtcd
 from yurt.agent.cluster.peer_address import OtherServers, PeerAddress
 from yurt.agent.cluster.security import ServerSecurity
+from yurt.agent.cluster.start_progress import DATA_LOOK_S
 from yurt.agent.cluster.voters import LEAVE_LIMIT_S, Admitter, leave, put_out
 from yurt.agent.config import make_config
 from yurt.agent.tls import TlsSettings
@@ -188,31 +190,33 @@ STEPS: dict[str, Callable[[Server], bool]] = {
 }
 
 
+async def cut_join(folder: Path, port: int, founders: Sequence[Server], step: str, *, is_killed: bool) -> None:
+    """Have the server `b` end at a step of its join, its etcd in order or by a kill."""
+    async with server(folder, "b", port) as joiner:
+        await join_until(joiner, founders, STEPS[step])
+        if is_killed:
+            joiner.kill_etcd()
+
+
 @pytest.mark.parametrize("moves", [False, True])
 async def test_a_join_that_is_cut_short_is_made_at_the_next_start(tmp_path: Path, moves: bool) -> None:
     async with founded(tmp_path, "ac") as founders:
-        for step, is_reached in STEPS.items():
-            for is_killed in (False, True):
-                folder, port = tmp_path / f"b-{step}-{is_killed}", quiet_port()
-                folder.mkdir()
-                async with server(folder, "b", port) as joiner:
-                    await join_until(joiner, founders, is_reached)
-                    if is_killed:
-                        joiner.kill_etcd()
-                async with server(folder, "b", quiet_port() if moves else port) as again:
-                    await join(again, founders)
+        for step, is_killed in product(STEPS, (False, True)):
+            folder, port = tmp_path / f"b-{step}-{is_killed}", quiet_port()
+            folder.mkdir()
+            await cut_join(folder, port, founders, step, is_killed=is_killed)
+            async with server(folder, "b", quiet_port() if moves else port) as again:
+                await join(again, founders)
 
 
 async def test_a_server_without_which_there_is_no_majority_goes_on_with_its_join(tmp_path: Path) -> None:
     """One of one takes in a second: from then on nobody can be admitted, removed or added without it."""
-    for step, is_reached in STEPS.items():
+    for step in STEPS:
         (tmp_path / step).mkdir()
         async with founded(tmp_path / step, "a") as founders:
             folder, port = tmp_path / step / "b", quiet_port()
             folder.mkdir()
-            async with server(folder, "b", port) as joiner:
-                await join_until(joiner, founders, is_reached)
-                joiner.kill_etcd()
+            await cut_join(folder, port, founders, step, is_killed=True)
             async with server(folder, "b", port) as again:
                 await join(again, founders)
 
@@ -257,13 +261,17 @@ async def test_a_server_whose_leave_is_cut_short_joins_again(tmp_path: Path, ste
             assert time.monotonic() - began < LEAVE_LIMIT_S, "etcd of one that does not lead ends before it answers"
             leaver.kill_etcd()
             if step == "forgotten":
-                with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr("shutil.rmtree", ended)
-                    with pytest.raises(Ended):
-                        await leaver.etcd.forget()
-                assert has_member_data(str(leaver.etcd.folder))
+                await forget_in_part(leaver)
         async with server(folder, "b", quiet_port() if moves else port) as again:
             await join(again, founders)
+
+
+async def forget_in_part(leaver: Server) -> None:
+    """Have a server end before the data of its etcd member is removed."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Ended):
+        patch.setattr("shutil.rmtree", ended)
+        await leaver.etcd.forget()
+    assert has_member_data(str(leaver.etcd.folder))
 
 
 class Ended(Exception):

@@ -35,7 +35,7 @@ from yurt.agent.process.logs import AgentLogs, LogSettings
 from yurt.agent.process.notify import Notifier
 from yurt.agent.process.reloading import reload_of
 from yurt.agent.tls import reload_http, tls_settings
-from yurt.runtime.env import RealEnv
+from yurt.runtime.env import RealEnv, Timer
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Invalid, YurtError
 from yurt.sdk.value import replace
@@ -186,6 +186,8 @@ class _StopSignal(NamedTuple):
 
     number: int = 0
     at_s: float = 0.0
+    hint: Timer | None = None
+    """Tells that a second signal counts now."""
 
 
 class _Agent:
@@ -211,7 +213,6 @@ class _Agent:
         self.systemd = Notifier(os.environ, self.env)
         self.stop_asked = asyncio.Event()
         self.first_signal = _StopSignal()
-        self.stop_hint: asyncio.TimerHandle | None = None
         self.end_limit = EndLimit(self._close_files)
         self.task: asyncio.Task[Any] | None = None
         self.http_tls: ssl.SSLContext | None = None
@@ -315,8 +316,8 @@ class _Agent:
             except TimeoutError:
                 log.error("tasks did not stop within %d s", STOP_TASKS_LIMIT_S)
         await parts.stop(leaves=leaves)
-        if self.stop_hint is not None:
-            self.stop_hint.cancel()
+        if self.first_signal.hint is not None:
+            self.first_signal.hint.cancel()
         self.end_limit.begin(code=0)
 
     async def _drained(self, parts: Parts) -> bool:
@@ -338,11 +339,10 @@ class _Agent:
 
         One Ctrl-C may arrive twice, from the terminal and from a runner such as `uv run` that passes it on.
         """
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = asyncio.get_running_loop().time()
         if not self.stop_asked.is_set():
-            self.first_signal = _StopSignal(number, now)
-            self.stop_hint = loop.call_later(SAME_SIGNAL_S, say, STILL_STOPPING)
+            hint = self.env.call_later(SAME_SIGNAL_S, partial(say, STILL_STOPPING))
+            self.first_signal = _StopSignal(number, now, hint)
         elif now - self.first_signal.at_s > SAME_SIGNAL_S and self.task is not None:
             say("==> Caught another signal: leaving without waiting for parts that are still stopping")
             self.end_limit.begin(code=1)

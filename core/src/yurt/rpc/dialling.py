@@ -35,7 +35,7 @@ class Untrusted(Unavailable):
     code = 0
 
 
-class Refused(Unavailable):
+class CertificateRefused(Unavailable):
     """The other end does not accept the certificate that was shown to it, by its TLS alert."""
 
 
@@ -125,17 +125,17 @@ async def _connect(wire: SocketWire, address: str, security: Security | None, li
 
 def _tls_problem(error: ssl.SSLError) -> Unavailable:
     """Why a handshake failed that did not fail for the other end's certificate."""
-    reason = error.reason or str(error)
-    if reason in CERTIFICATE_ALERTS:  # TLS 1.2: the handshake ends after the other end has seen the certificate
-        return _refused(reason)
-    if reason in VERSION_PROBLEMS:
+    alert = error.reason or ""
+    if alert in CERTIFICATE_ALERTS:  # TLS 1.2: the handshake ends after the other end has seen the certificate
+        return _refused(alert)
+    if alert in VERSION_PROBLEMS:
         return Unavailable(
-            f"no connection by TLS: no version of TLS is common to both ({reason}); see tls_min_version of both"
+            f"no connection by TLS: no version of TLS is common to both ({alert}); see tls_min_version of both"
         )
-    if reason in CIPHER_PROBLEMS:
-        return Unavailable(f"no connection by TLS: the two ends agree on no cipher suite or key ({reason})")
-    return NoTls(f"no connection by TLS: {reason}; {PLAIN_HINT}")
+    if alert in CIPHER_PROBLEMS:
+        return Unavailable(f"no connection by TLS: the two ends agree on no cipher suite or key ({alert})")
+    return NoTls(f"no connection by TLS: {alert or error}; {PLAIN_HINT}")
 
 
-def _refused(alert: str) -> Refused:
-    return Refused(f"it does not accept the certificate of this agent: {CERTIFICATE_ALERTS[alert]}")
+def _refused(alert: str) -> CertificateRefused:
+    return CertificateRefused(f"it does not accept the certificate of this agent: {CERTIFICATE_ALERTS[alert]}")

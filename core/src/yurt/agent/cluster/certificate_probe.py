@@ -16,7 +16,7 @@ from typing import Any, Final
 from yurt.agent.addresses import host_of
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.rpc.certificates import SERVER, role_name
-from yurt.rpc.dialling import Dialler, Refused, Untrusted
+from yurt.rpc.dialling import CertificateRefused, Dialler, Untrusted
 from yurt.rpc.frames import Hello
 from yurt.rpc.wire import ConnectionLost
 from yurt.sdk.errors import PermissionDenied, Unavailable, YurtError
@@ -94,7 +94,7 @@ class CertificateProbe:
         except Untrusted as error:
             kind = OtherRole if error.code == HOSTNAME_MISMATCH else CertificateMismatch
             raise kind(self._refused_here(who, error)) from None
-        except Refused as error:
+        except CertificateRefused as error:
             raise CertificateMismatch(f"{who}: {error}") from None
         try:
             await dialler.greet(wire)
@@ -104,7 +104,7 @@ class CertificateProbe:
                 "it ended the connection before it answered: it may be stopping, or refuse this server for a reason "
                 'that its log gives ("a connection is refused")'
             ) from None
-        except Refused as error:
+        except CertificateRefused as error:
             raise CertificateMismatch(f"{who}: {error}") from None
         except PermissionDenied as error:
             raise CertificateMismatch(f"{who}: it does not accept the certificate of this agent: {error}") from None

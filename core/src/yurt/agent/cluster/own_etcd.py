@@ -22,11 +22,13 @@ from pathlib import Path
 
 from yurt.agent.addresses import bracketed, host_of, is_in_use, reachable
 from yurt.agent.blocks.cluster import ETCD_FOLDER
+from yurt.agent.cluster.cluster_files import Founding
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.formation import Founds, Joins, Waits, decide, lost_majority, token_of
 from yurt.agent.cluster.founding_record import NO_MEMBER, FoundingRecord
 from yurt.agent.cluster.members_port import AdmissionAnswer
 from yurt.agent.cluster.membership import Membership
+from yurt.agent.cluster.start_progress import DATA_LOOK_S, wait_founded, wait_joined
 from yurt.agent.cluster.voters import Reach, peer_urls
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings
@@ -51,11 +53,8 @@ log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 0.5
 """How often a waiting server checks again when it receives nothing new."""
-DATA_LOOK_S = 0.05
 LEARN_LIMIT_S = 10.0
 """The time to wait for etcd's list of members before the log names this wait."""
-JOIN_SILENCE_S = 15.0
-"""How long a joining member may receive nothing from the others."""
 ADMIT_PAUSE_S = 1.0
 ADVICE_AFTER_S = 10.0
 """How long too few servers must have data before the operator is advised; the condition may be transient."""
@@ -135,17 +134,9 @@ class OwnEtcd:
 
     async def check(self) -> None:
         """Raises Invalid when etcd cannot be run here."""
-        self._check_tls()
+        if self.has_begun:
+            _check_tls(self._record.now, self._tls)
         await self._member.version()
-
-    def _check_tls(self) -> None:
-        if self._record.now.has_peer_tls and not self._tls.rpc and self.has_begun:
-            raise Invalid(
-                "the etcd members of this cluster reach each other by TLS, and `tls { rpc = true }` is not in this "
-                "server's configuration: put it back with its files. A cluster without TLS is a new one: save its "
-                "state with `yurt operator snapshot save FILE`, stop all servers, start them with empty data_dirs "
-                "and without tls, and restore it with `yurt operator snapshot restore FILE`"
-            )
 
     async def form(self) -> None:
         """Found a cluster, join one, or continue from the last run; etcd runs when this returns."""
@@ -198,10 +189,12 @@ class OwnEtcd:
         await self._start(urls, is_new=True)
 
     async def _join(self, through: tuple[Member, ...]) -> bool:
-        refusals = []
+        refusals, own = [], self._membership.own
         for server in through:
             try:
-                admission = await self._ask_admission(server)
+                admission: AdmissionAnswer = await self._exchange.ask_once(
+                    server.address, server.region, lambda port: port.admit(own), limit_s=ADMIT_LIMIT_S
+                )
             except YurtError as error:
                 refusals.append(f"{server.name}: {error}")
                 continue
@@ -240,17 +233,11 @@ class OwnEtcd:
             return False
         return True
 
-    async def _ask_admission(self, server: Member) -> AdmissionAnswer:
-        own = self._membership.own
-        return await self._exchange.ask_once(
-            server.address, server.region, lambda port: port.admit(own), limit_s=ADMIT_LIMIT_S
-        )
-
     async def _resume(self) -> None:
         """Start etcd with the data that it has."""
         if self._record.now.has_peer_tls is None:
             await self._learn_peer_tls()
-        self._check_tls()
+        _check_tls(self._record.now, self._tls)
         if not self._member.pid:
             await self._start({self._membership.own.name: self.peer_url}, is_new=False)
 
@@ -312,32 +299,11 @@ class OwnEtcd:
             _check_port(self._config)
             raise
         if is_new:
-            await self._wait_founded()
+            await wait_founded(self._member, self.folder, self._env)
         elif self._record.now.is_joining:
-            await self._wait_joined()
+            await wait_joined(self._member, self.folder, self._env)
         self._record.change(has_begun=True, is_joining=False, joining={}, etcd_port=self._config.cluster.etcd_port)
         self._membership.change_own(has_data=True)
-
-    async def _wait_founded(self) -> None:
-        """Wait until a founder's etcd can go on from its files after a kill; it listens before that."""
-        while not await self._env.in_thread(holds_entries, self.folder):
-            await self._sleep_while_running()
-
-    async def _wait_joined(self) -> None:
-        """The same for one that joins; raises Unavailable when nothing more comes from the other members."""
-        received, changed_at = -1, self._env.monotonic()
-        while not (progress := await self._env.in_thread(join_progress, self.folder)).is_member:
-            if progress.received != received:
-                received, changed_at = progress.received, self._env.monotonic()
-            if self._env.monotonic() - changed_at > JOIN_SILENCE_S:
-                await self._member.stop()
-                raise Unavailable(f"the other etcd members have sent nothing for {JOIN_SILENCE_S:g} s")
-            await self._sleep_while_running()
-
-    async def _sleep_while_running(self) -> None:
-        await self._env.sleep(DATA_LOOK_S)
-        if not self._member.pid:
-            raise Unavailable("etcd ended before it had begun")
 
     async def run(self) -> None:
         """Keep etcd running until cancelled; a member that was removed rejoins as a new one."""
@@ -423,4 +389,15 @@ def _check_port(config: AgentConfig) -> None:
             f"port {port} on {address} is in use by another process, perhaps the etcd member of another server on "
             "this machine: stop that one, or choose another port with `ports { etcd = ... }` (without it, the "
             "port is that of `ports { serf }` plus one)"
+        )
+
+
+def _check_tls(record: Founding, tls: TlsSettings) -> None:
+    """Raises Invalid when the members of the cluster speak TLS and this server's configuration has none."""
+    if record.has_peer_tls and not tls.rpc:
+        raise Invalid(
+            "the etcd members of this cluster reach each other by TLS, and `tls { rpc = true }` is not in this "
+            "server's configuration: put it back with its files. A cluster without TLS is a new one: save its "
+            "state with `yurt operator snapshot save FILE`, stop all servers, start them with empty data_dirs "
+            "and without tls, and restore it with `yurt operator snapshot restore FILE`"
         )
