@@ -2,7 +2,7 @@
 
 C6 what a plan adds fits the quota, C7 it gets only devices that its node offers to its group, B6 a gang is placed
 whole, D3 of an allocation and its replacement one stays, E1 a node becomes ready once it has reported its allocations,
-D9 only ended objects are collected, A5 the index of a list grows when one of its rows is written or deleted. Each
+D9 only ended objects are collected, C3 placements are on ready nodes, A5 the index of a list grows when one of its rows is written or deleted. Each
 function gives the problem, or "" when there is none.
 """
 
@@ -24,7 +24,7 @@ from yurt.state.usage import is_using, usage_of
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, ApplyPlan
-from yurt.structs.predicates import is_server_terminal, is_terminal
+from yurt.structs.predicates import is_ready, is_server_terminal, is_terminal
 from yurt.structs.rules import DEVICE_CHECK_RULES
 
 LISTED: Final[tuple[type[Rows[Any, Any]], ...]] = (AllocationRows, DeploymentRows, EvaluationRows, JobRows, NodeRows)
@@ -49,7 +49,12 @@ def problem_of(before: Snapshot, state: Snapshot, command: AnyCommand, changes: 
     allocs = [each for each in changes if each.table == "allocs" and each.after is not None]
     of_devices = _of_devices(state, allocs) if command.rules_version >= DEVICE_CHECK_RULES else ""
     return (
-        of_devices or _of_quotas(before, state, allocs) or gangs_in_part(state, allocs) or _of_reconnects(state, allocs)
+        of_devices
+        or _of_quotas(before, state, allocs)
+        or gangs_in_part(state, allocs)
+        or _of_reconnects(state, allocs)
+        or _of_placements(state, allocs)
+        or _of_disconnects(state, allocs)
     )
 
 
@@ -155,6 +160,28 @@ def _of_reconnects(state: Snapshot, allocs: Iterable[Change]) -> str:
         ]
         if others:
             return f"D3 {new.id[:8]} of {new.job_id} stays at index {state.index}, next to {others}"
+    return ""
+
+
+def _of_placements(state: Snapshot, allocs: Iterable[Change]) -> str:
+    """C3 and D3: a new allocation is on a ready node, and its predecessor names it as its successor."""
+    for new in (each.after for each in allocs if each.before is None):
+        node, previous = state.nodes.get(new.node_id), state.allocs.get(new.previous_allocation)
+        if node is None or not is_ready(node):
+            return f"C3 {new.id[:8]} of {new.job_id} is placed at index {state.index} on a node that is not ready"
+        if previous is not None and previous.next_allocation != new.id:
+            return f"D3 {new.id[:8]} of {new.job_id} replaces {previous.id[:8]}, which does not name it"
+    return ""
+
+
+def _of_disconnects(state: Snapshot, allocs: Iterable[Change]) -> str:
+    """D3: a plan marks only allocations unknown whose client is out of contact."""
+    for old, new in ((each.before, each.after) for each in allocs if each.before is not None):
+        if new.client_status != status.CLIENT_UNKNOWN or old.client_status == status.CLIENT_UNKNOWN:
+            continue
+        node = state.nodes.get(new.node_id)
+        if node is not None and node.status not in status.NODE_UNRESPONSIVE:
+            return f"D3 {new.id[:8]} of {new.job_id} is unknown at index {state.index}, and its node {node.status}"
     return ""
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 from yurt.fsm.snapshot import digest
 from yurt.scheduler.devices.overbooking import overbooked
+from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.state import Change, Changes, Snapshot
 from yurt.state.usage import usage_of
 from yurt.structs import status
@@ -68,7 +69,7 @@ class Checks:
         self._indexes: dict[int, int] = {}
         self._leaders: dict[int, str] = {}
         self._nowhere_since: dict[tuple[int, str], float] = {}
-        """Since when a pending evaluation is in no queue of a term's leader."""
+        """Since when an evaluation that has not ended is in no queue of a term's leader."""
         self._tokens: dict[tuple[str, str, str], str] = {}
         """Jobs by the idempotency token that made them."""
         self.coverage = Coverage()
@@ -201,15 +202,14 @@ class Checks:
             _hold(digest(known) == digest(state), f"A7 {server.config.name} restored another state at {state.index}")
 
     def leads(self, server: SimServer, epoch: int, now_s: float) -> None:
-        """Check a server at the start of its term: it tracks each pending evaluation (B2), or stores its end."""
+        """Check a leader: it tracks each pending and blocked evaluation (B2), or stores its end."""
         known = self._leaders.setdefault(epoch, server.config.name)
         _hold(known == server.config.name, f"A3 {known} and {server.config.name} lead in term {epoch}")
         if server.term is not None:
-            broker, pending = server.term.queue.broker, server.state.evals.where("status", status.EVAL_PENDING)
-            nowhere = [(epoch, each.id) for each in pending if not broker.place(each.id)]
+            nowhere = [(epoch, eval_id) for eval_id in _nowhere(server.term.queue, server.state)]
             self._nowhere_since = {key: self._nowhere_since.get(key, now_s) for key in nowhere}
             lost = [key[1][:8] for key, since_s in self._nowhere_since.items() if now_s - since_s > NOWHERE_S]
-            _hold(not lost, f"B2 pending evaluations {lost} are nowhere at {server.config.name}")
+            _hold(not lost, f"B2 evaluations {lost}, which have not ended, are nowhere at {server.config.name}")
 
     # Users and hosts.
 
@@ -239,6 +239,17 @@ class Checks:
         for index, what in self.acknowledged.items():
             stored = self.commands.get(index, "nothing")
             _hold(stored == what, f"A1 {what} was acknowledged at index {index}, where {stored} is")
+
+
+def _nowhere(queue: EvalQueue, state: Snapshot) -> list[str]:
+    """The ids of the evaluations that a leader should track, and does not."""
+    waiting = {each.id for each in queue.blocked.all()}
+    return [
+        each.id
+        for kind in (status.EVAL_PENDING, status.EVAL_BLOCKED)
+        for each in state.evals.where("status", kind)
+        if not queue.broker.place(each.id) and each.id not in waiting
+    ]
 
 
 def is_explained(alloc: Allocation) -> bool:

@@ -21,6 +21,8 @@ from yurt.structs.node import Node
 from yurt.structs.predicates import is_client_terminal, is_terminal
 from yurt.testing.sim.agents import ClientAgent, ServerAgent
 
+ALONGSIDE = "work alongside task "
+"""How the names of asyncio tasks of hooks begin; they end with the first letters of the allocation's id."""
 IN_TIME = ", and has time left"
 """The suffix of texts about deployments that are not a problem yet: failing tasks extend the deadline each time."""
 
@@ -38,16 +40,16 @@ def ineligible(servers: list[ServerAgent]) -> list[str]:
 
 def wanted_jobs(servers: list[ServerAgent]) -> list[str]:
     """The ids of the jobs of users that are not stopped."""
-    return sorted(each.id for each in _newest(servers).jobs.values() if not each.stop and not each.parent_id)
+    return sorted(each.id for each in newest_state(servers).jobs.values() if not each.stop and not each.parent_id)
 
 
-def _newest(servers: list[ServerAgent]) -> Snapshot:
+def newest_state(servers: list[ServerAgent]) -> Snapshot:
     """The newest state of any server."""
     return max((each.server.state for each in servers if each.server is not None), key=lambda state: state.index)
 
 
 def _newest_nodes(servers: list[ServerAgent]) -> Iterable[Node]:
-    return _newest(servers).nodes.values()
+    return newest_state(servers).nodes.values()
 
 
 JobVersion = tuple[str, str, int, int]
@@ -178,7 +180,23 @@ def _problems_of_hosts(state: Snapshot, clients: list[ClientAgent]) -> list[str]
             for alloc in wanted.values()
             if alloc.client_status == status.CLIENT_RUNNING and not is_terminal(alloc) and alloc.id not in running
         ]
+        found += [
+            f"{alloc.id[:8]} of {alloc.job_id} has ended on {client.name}, and the servers know {alloc.client_status}"
+            for alloc in wanted.values()
+            if alloc.desired_status != status.DESIRED_RUN and not is_client_terminal(alloc) and alloc.id not in running
+        ]
+        living = {each[:8] for each in running} | {
+            each.id[:8] for each in wanted.values() if not is_client_terminal(each)
+        }
+        found += [f"{client.name} has {name}, which has ended" for name in _work_alongside(client, living)]
     return found
+
+
+def _work_alongside(client: ClientAgent, living: Collection[str]) -> list[str]:
+    """The names of asyncio tasks of hooks whose allocation is not among the living ones."""
+    tasks = client.process.tasks if client.process is not None else ()
+    names = [task.get_name() for task in tasks if not task.done()]
+    return sorted(each for each in names if each.startswith(ALONGSIDE) and each.rpartition(" ")[2] not in living)
 
 
 def problems_of_devices(servers: list[ServerAgent], clients: list[ClientAgent]) -> list[str]:

@@ -46,6 +46,8 @@ class SimEtcd:
         self.slow_s = 0.0
         """Additional seconds of each write, as of a disk that hardly answers."""
         self.has_no_space = False
+        self.on_write: Callable[[str, int], None] | None = None
+        """Called after each write with the host of the member that was asked, and the revision before."""
         self.leader = hosts[0]
         self.term = 2
         self.calls = 0
@@ -161,6 +163,8 @@ class SimEtcd:
             answer.header.raft_term = self.term
             if self.store.revision != before:
                 self._notify(before)
+                if self.on_write is not None:
+                    self.on_write(host, before)
             return answer
         if (service, name) == ("Cluster", "MemberList"):
             members = [

@@ -83,8 +83,8 @@ def load_deferred_code() -> None:
 
 
 @contextmanager
-def simulated_machine(folder: Path, seed: int) -> Iterator[None]:
-    """Replace the machine's parts."""
+def simulated_machine(folder: Path, seed: int, *, turn_bytes: int) -> Iterator[None]:
+    """Replace the machine's parts; `turn_bytes` is the work of one turn of the log's writer."""
     chance = random.Random(f"system {seed}")
     has_rsa_key = random.Random(f"root key {seed}").random() < RSA_KEYS
     load_deferred_code()
@@ -100,6 +100,7 @@ def simulated_machine(folder: Path, seed: int) -> Iterator[None]:
             "yurt.client.networks.offers.folders_mark": _no_folders,
             "yurt.client.networks.offers.LOOK_EVERY_S": UNCHANGED_S,
             "yurt.server.keys.ciphers.new_pem": _rsa_key if has_rsa_key else _no_rsa_key,
+            "yurt.server.log.log_writer.TURN_BYTES": turn_bytes,
             "os.urandom": chance.randbytes,
         }.items():
             stack.enter_context(mock.patch(target, new))

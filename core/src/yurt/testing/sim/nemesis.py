@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 
 from yurt.sdk.errors import YurtError
+from yurt.structs import status
 from yurt.testing.sim.agents import AnyAgent, ClientAgent, ServerAgent, World
 from yurt.testing.sim.campaign.coverage import Coverage
+from yurt.testing.sim.convergence import newest_state
 from yurt.testing.sim.driver import DriverFaults
 from yurt.testing.sim.hardware import GONE, IDS, DeviceFaults
 from yurt.testing.sim.plan import Plan
@@ -20,6 +23,9 @@ from yurt.testing.sim.transcript import Transcript
 Heal = Callable[[], Awaitable[None] | None]
 OUTAGE = 0.05
 """How often a fault may take more than a minority of the servers."""
+LATE_S = 60.0
+"""How long an agent that is to be late waits for the others to give it up."""
+LOOK_S = 0.02
 AFTERMATH_S = 5.0
 """How long a fault that nothing heals, as a change of etcd's leader, counts as going on."""
 
@@ -46,6 +52,8 @@ class Nemesis:
         self._chance = random.Random(f"nemesis {plan.seed}")
         self._open: dict[str, Heal] = {}
         """Faults that last, by kind and target."""
+        self._given_up: dict[str, Callable[[], bool]] = {}
+        """Whether the others have given an agent up, by the fault of which it is late."""
         self._struck_at: dict[str, float] = {}
         """When each kind without a cure struck last: others that follow soon count as at one time with it."""
         self._damaged: set[str] = set()
@@ -74,8 +82,19 @@ class Nemesis:
         yield from (kind for kind, at in self._struck_at.items() if now - at <= AFTERMATH_S)
 
     async def _heal_later(self, key: str, after_s: float) -> None:
-        await asyncio.sleep(after_s * (0.5 + self._chance.random()))
+        is_given_up = self._given_up.pop(key, None)
+        if is_given_up is None:
+            await asyncio.sleep(after_s * (0.5 + self._chance.random()))
+        else:
+            await self._wait_until_late(is_given_up)
         await self._heal(key)
+
+    async def _wait_until_late(self, is_given_up: Callable[[], bool]) -> None:
+        """Wait until the others have given an agent up, or a moment longer: what they decide then is under way."""
+        end_s = self._world.loop.time() + LATE_S
+        while not is_given_up() and self._world.loop.time() < end_s:
+            await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(self._chance.choice((0.0, 0.0, 0.05, 0.5, 5.0)) * self._chance.random())
 
     async def _heal(self, key: str) -> None:
         heal = self._open.pop(key, None)
@@ -103,6 +122,8 @@ class Nemesis:
         """Inject a fault; returns its key ("": impossible now) and its cure (None: nothing to heal)."""
         if kind == "damage-snapshot":
             return await self._strike_snapshot()
+        if kind == "late-server":
+            return self._strike_leader()
         if kind.endswith("-server") or kind == "cut-one-way":
             return await self._strike_server(kind)
         if kind.endswith("-client"):
@@ -137,9 +158,24 @@ class Nemesis:
                 return key, lambda: loop.resume(process)
             case "cut-server":
                 return key, self._cut(agent.host, self._hosts(), is_mutual=True)
+            case "lag-server":
+                return key, self._cut(agent.host, [each.host for each in self._servers], is_mutual=True)
             case _:
                 others = self._chance.sample(self._hosts(), k=max(1, len(self._hosts()) // 2))
                 return f"{kind} {agent.name}", self._cut(agent.host, others, is_mutual=False)
+
+    def _strike_leader(self) -> tuple[str, Heal | None]:
+        """Pause the leader until another server leads."""
+        leading = [each for each in self._servers if each.is_up and each.server is not None and each.server.is_leader]
+        agent = leading[0] if len(leading) == 1 else None
+        if agent is None or not self._spared() or any(agent.name in other for other in self._open):
+            return "", None
+        process, others = agent.process, [each for each in self._servers if each is not agent]
+        assert process is not None
+        self._world.loop.pause(process)
+        key = f"late-server {agent.name}"
+        self._given_up[key] = lambda: any(each.server is not None and each.server.is_leader for each in others)
+        return key, lambda: self._world.loop.resume(process)
 
     async def _strike_snapshot(self) -> tuple[str, Heal | None]:
         """Kill a server and damage its newest snapshot; a majority keeps undamaged snapshots."""
@@ -195,8 +231,16 @@ class Nemesis:
             case "pause-client":
                 loop.pause(process)
                 return key, lambda: loop.resume(process)
+            case "late-client":
+                self._given_up[key] = partial(self._is_missed, client)
+                return key, self._cut(client.host, self._hosts(), is_mutual=True)
             case _:
                 return key, self._cut(client.host, self._hosts(), is_mutual=True)
+
+    def _is_missed(self, client: ClientAgent) -> bool:
+        """Whether the servers have missed the heartbeat of a client."""
+        node = newest_state(self._servers).nodes.get(client.node_id)
+        return node is not None and node.status in status.NODE_UNRESPONSIVE
 
     # What all share.
 

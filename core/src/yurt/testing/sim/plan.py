@@ -25,6 +25,11 @@ FAULTS: Final = (
 
 LATER_FEATURES: Final = ("checkpoint",)
 """Features that came after the first plans, drawn apart from them."""
+NEWEST_FEATURES: Final = ("disconnect",)
+"""Those that came after these; `disconnect`: each service tolerates that its client disconnects."""
+LATE_FAULTS: Final = ("late-client", "late-server", "lag-server")
+"""Faults drawn apart, too: an agent is back just when the others have given it up, and a server lags behind its
+clients, which still reach it."""
 OF_DEVICES: Final = ("device-breaks", "device-fails")
 """Additional faults of nodes with devices."""
 
@@ -56,6 +61,10 @@ class Plan(Value, rename=None):
     """The number of such requests that are sent at one time: what two of them undo, a third one soon hides."""
     schedulers: int = 1
     """The scheduler workers of each server: only plans of several workers are made at one time."""
+    rest_slow_s: float = 0.0
+    """Additional seconds of each write of etcd during the requests at the end."""
+    turn_bytes: int = 16_384
+    """The work after which a server that applies a batch lets its other tasks run; small: within most batches."""
     has_own_etcd: bool = True
     """Whether servers prefer the one whose etcd member leads, as with members of their own."""
 
@@ -85,6 +94,12 @@ def draw(seed: int, **fixed: object) -> Plan:
     plan = replace(plan, schedulers=newest.choice((1, 1, 2, 4)), rest_together=newest.choice((1, 1, 2, 3)))
     if newest.random() < 0.25:
         plan = replace(plan, features=(*plan.features, *LATER_FEATURES))
+    late = random.Random(f"plan {seed} 4")
+    if late.random() < 0.4:
+        plan = replace(plan, faults=(*plan.faults, *_some(late, LATE_FAULTS, at_least=1)))
+    if late.random() < 0.25:
+        plan = replace(plan, features=(*plan.features, *NEWEST_FEATURES))
+    plan = replace(plan, turn_bytes=late.choice((16_384, 16_384, 256)), rest_slow_s=late.choice((0.0, 0.0, 0.5)))
     return replace(plan, **fixed)
 
 

@@ -43,7 +43,7 @@ from yurt.testing.sim.nemesis import Nemesis
 from yurt.testing.sim.network import SimNetwork
 from yurt.testing.sim.plan import Plan
 from yurt.testing.sim.transcript import Transcript
-from yurt.testing.sim.watchers import EventReaders, TrimmedLog, leaks_of
+from yurt.testing.sim.watchers import EventReaders, Terms, TrimmedLog, leaks_of
 from yurt.testing.sim.workload import Users
 
 P = ParamSpec("P")
@@ -87,6 +87,7 @@ class Cluster:
             foreign = foreign._replace(devices=BOARDS)
         self.loop = loop
         etcd = SimEtcd(network, hosts, plan.seed)
+        etcd.on_write = self._noted(Terms(etcd).wrote)
         self.world = World(loop, network, etcd, folder, plan.seed, plan.has_acl, foreign, plan.schedulers)
         self.transcript = Transcript(loop)
         self.checks = Checks(self.transcript)
@@ -155,6 +156,7 @@ class Cluster:
         if self.world.foreign.devices is not None:
             await self._break_devices()
         await self._settle(awaits_deployments=not self.plan.rest_actions)
+        self.world.etcd.slow_s = self.plan.rest_slow_s
         for left in reversed(range(self.plan.rest_actions)):
             await self.users.act_at_rest()
             await self._settle(awaits_deployments=not left)
@@ -270,7 +272,7 @@ def run_plan(plan: Plan, foreign: Foreign = NOTHING_FOREIGN) -> Report:
     logger.setLevel(logging.ERROR)
     logger.propagate = False
     try:
-        with simulated_machine(folder, plan.seed), warnings.catch_warnings():
+        with simulated_machine(folder, plan.seed, turn_bytes=plan.turn_bytes), warnings.catch_warnings():
             warnings.simplefilter("always", RuntimeWarning)
             warnings.showwarning = lambda message, *_: _warned(loop, str(message))
             cluster = Cluster(plan, loop, folder, foreign)

@@ -11,11 +11,15 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import msgspec
+
 from yurt.server.log.event_buffer import Event
-from yurt.storage.etcd.key_layout import KeyLayout
+from yurt.storage.etcd.key_layout import Epoch, KeyLayout
 from yurt.storage.etcd.messages import message
 from yurt.testing.sim.agents import REGION, ClientAgent, ServerAgent, SimServer
+from yurt.testing.sim.checks import Violation
 from yurt.testing.sim.etcd import SimEtcd
+from yurt.testing.sim.etcd_store import FOREVER, is_within
 
 TASKS_OF_CLIENT, TASKS_OF_RUN, TASKS_OF_SERVER, TASKS_OF_CONNECTION = 60, 12, 150, 6
 """How many tasks an agent at rest may have, a client for each allocation that runs besides, and a server for each
@@ -74,6 +78,40 @@ class TrimmedLog:
         for server in self._servers:
             found = server.snapshots
             self._saved[server.name] = max(self._saved[server.name], int(found[-1].stem) if found else 0)
+
+
+class Terms:
+    """A3, of the writes that etcd stores: a term is of one server, and only the server of the newest term appends."""
+
+    def __init__(self, etcd: SimEtcd) -> None:
+        self._etcd = etcd
+        self._keys = KeyLayout(REGION)
+        self._newest = Epoch()
+
+    def wrote(self, host: str, before: int) -> None:
+        """Check the writes after a revision, which the server on a host has made; raises Violation."""
+        for _, event in self._etcd.store.events_after(before, self._keys.root, FOREVER):
+            if event.type != 0:
+                continue
+            if event.kv.key == self._keys.epoch:
+                self._check_epoch(msgspec.json.decode(event.kv.value, type=Epoch))
+            elif is_within(event.kv.key, self._keys.log, self._keys.log_end):
+                self._check_writer(self._etcd.names[host], self._keys.first_index(event.kv.key))
+
+    def _check_epoch(self, epoch: Epoch) -> None:
+        last, self._newest = self._newest, epoch
+        is_next = epoch.number == last.number + 1 if epoch.server else epoch.number == last.number
+        if not is_next:
+            raise Violation(
+                f"A3 {epoch.server or 'nobody'} begins term {epoch.number} after term {last.number} of {last.server}"
+            )
+
+    def _check_writer(self, writer: str, index: int) -> None:
+        epoch = self._newest
+        if writer != epoch.server:
+            raise Violation(
+                f"A3 {writer} appends at index {index} in term {epoch.number} of {epoch.server or 'nobody'}"
+            )
 
 
 def leaks_of(servers: list[ServerAgent], clients: list[ClientAgent], folder: Path) -> list[str]:

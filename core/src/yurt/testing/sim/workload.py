@@ -23,11 +23,12 @@ from yurt.testing.sim.transcript import Transcript
 ANSWER_LIMIT_S = 20.0
 JOBS_OF_A_KIND = 3
 KINDS = ("service", "batch", "system", "sysbatch")
-NO_ACTIONS = ("canary", "gang", "checkpoint", "histories")
+NO_ACTIONS = ("canary", "gang", "checkpoint", "histories", "disconnect")
 """Features without a request of their own."""
 AT_REST = ("update", "scale", "stop", "purge", "evaluate", "alloc-stop", "dispatch", "quota")
 """Requests after which the cluster must come to rest again without another one."""
 LISTS = ("/v1/jobs", "/v1/allocations", "/v1/evaluations", "/v1/deployments", "/v1/nodes")
+RECONCILES = ("best_score", "keep_original", "keep_replacement", "longest_running")
 RUNNING = 0.8
 """How often a request to a cluster at rest is about a job that runs."""
 QUOTA = "small"
@@ -183,7 +184,12 @@ class Users:
                 "AutoRevert": chance.random() < 0.5,
                 "Canary": self._canaries(group) if "canary" in self._plan.features and chance.random() < 0.4 else 0,
             }  # fmt: skip
-            if chance.random() < 0.3:
+            if "disconnect" in self._plan.features:
+                group["Disconnect"] = {
+                    "LostAfter": chance.choice((45_000_000_000, 600_000_000_000)), "Replace": chance.random() < 0.8,
+                    "Reconcile": chance.choice(RECONCILES),
+                }  # fmt: skip
+            elif chance.random() < 0.3:
                 group["Disconnect"] = {"LostAfter": 60_000_000_000, "Replace": chance.random() < 0.5}
         return {
             "ID": job_id, "Name": job_id, "Type": kind, "Datacenters": ["*"], "TaskGroups": [group],

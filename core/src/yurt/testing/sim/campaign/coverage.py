@@ -18,14 +18,15 @@ from typing import Final, NamedTuple, get_args
 from yurt.sdk.value import replace
 from yurt.state import Changes
 from yurt.structs.commands import AnyCommand
-from yurt.testing.sim.plan import FAULTS, OF_DEVICES, Plan
+from yurt.testing.sim.plan import FAULTS, LATE_FAULTS, OF_DEVICES, Plan
 
 BEGIN, END = "<!-- sim-coverage: begin -->", "<!-- sim-coverage: end -->"
 STATUS_OF: Final = {"allocs": "client_status", "evals": "status", "deployments": "status", "nodes": "status"}
 """The field of each table whose changes are counted."""
-PAIRS: Final = frozenset(itertools.combinations(sorted((*FAULTS, *OF_DEVICES)), 2))
+ALL_FAULTS: Final = (*FAULTS, *OF_DEVICES, *LATE_FAULTS)
+PAIRS: Final = frozenset(itertools.combinations(sorted(ALL_FAULTS), 2))
 COMMANDS: Final = frozenset(each.__name__ for each in get_args(AnyCommand))
-NAMES: Final = hashlib.sha256(" ".join((*sorted(COMMANDS), *FAULTS, *OF_DEVICES)).encode()).hexdigest()[:12]
+NAMES: Final = hashlib.sha256(" ".join((*sorted(COMMANDS), *ALL_FAULTS)).encode()).hexdigest()[:12]
 """A digest of what is counted: a new command or fault starts a new table, as no row of it says that it is missing."""
 STEERED_PAIRS: Final = 2
 """How many missing pairs a steered plan adds to the faults that it has drawn."""
@@ -89,7 +90,7 @@ def steered(plan: Plan, gaps: Gaps) -> Plan:
     return replace(
         plan,
         features=features,
-        faults=tuple(each for each in (*FAULTS, *OF_DEVICES) if each in chosen or each in plan.faults),
+        faults=tuple(each for each in ALL_FAULTS if each in chosen or each in plan.faults),
         has_devices=plan.has_devices or bool(chosen & {*OF_DEVICES}),
         fault_pause_s=min(plan.fault_pause_s, STEERED_PAUSE_S),
     )
