@@ -224,3 +224,51 @@ def test_a_group_with_a_rendezvous_that_was_scaled_is_updated_all_at_once() -> N
     cluster, job = _scaled({"update": factories.update_strategy(max_parallel=2), "gang": gang}, count=2, to=4)
     versions = [alloc.job.version for alloc in cluster.live(job) if alloc.job is not None]
     assert versions == [2] * 4
+
+
+def _disconnecting() -> DisconnectStrategy:
+    return DisconnectStrategy(lost_after=seconds(600), replace=True, reconcile="keep_original")
+
+
+def _of_old(cluster: PlannedCluster, job: Job, name: str) -> Allocation:
+    (old,) = [alloc for alloc in cluster.live(job) if alloc.name == name and _version(alloc) == 0]
+    return old
+
+
+def _version(alloc: Allocation) -> int:
+    assert alloc.job is not None
+    return alloc.job.version
+
+
+def _reachable(cluster: PlannedCluster, job: Job) -> list[tuple[str, int, bool]]:
+    """The name and version of each allocation in contact, and whether it is a canary."""
+    return sorted(
+        (alloc.name, _version(alloc), alloc.deployment_status is not None and bool(alloc.deployment_status.canary))
+        for alloc in cluster.live(job)
+        if alloc.client_status != status.CLIENT_UNKNOWN
+    )
+
+
+def test_a_canary_that_disconnects_is_replaced_by_a_canary_and_no_group_member() -> None:
+    cluster, job, canary = _canarying(2, disconnect=_disconnecting())
+    old = _of_old(cluster, job, canary.name)
+    for alloc in (canary, old):
+        cluster.do(c.SetNodeStatus(node_id=alloc.node_id, status="disconnected", updated_at=1))
+        cluster.evaluate(job)
+    assert _reachable(cluster, job) == [("web.web[0]", 0, False), ("web.web[0]", 1, True), ("web.web[1]", 0, False)]
+    successors = [cluster.state.allocs[cluster.state.allocs[away.id].next_allocation] for away in (canary, old)]
+    assert [(after.previous_allocation, _version(after)) for after in successors] == [(canary.id, 1), (old.id, 0)]
+
+
+@pytest.mark.parametrize("who", ["canary", "old"])
+def test_a_returning_allocation_competes_with_its_replacement_and_not_with_the_other_version(who: str) -> None:
+    cluster, job, canary = _canarying(2, disconnect=_disconnecting())
+    old = _of_old(cluster, job, canary.name)
+    away, other = (canary, old) if who == "canary" else (old, canary)
+    cluster.do(c.SetNodeStatus(node_id=away.node_id, status="disconnected", updated_at=1))
+    cluster.evaluate(job)
+    cluster.do(c.SetNodeStatus(node_id=away.node_id, status="ready", updated_at=2))
+    cluster.report(cluster.state.allocs[away.id], status.CLIENT_RUNNING)
+    cluster.evaluate(job)
+    assert cluster.state.allocs[other.id].desired_status == status.DESIRED_RUN
+    assert _reachable(cluster, job) == [("web.web[0]", 0, False), ("web.web[0]", 1, True), ("web.web[1]", 0, False)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from yurt.testing.sim.planted.patch import CALM_USERS, SMALL, Bug, Patch
+from yurt.testing.sim.planted.patch import CALM_USERS, LATE_CLIENTS, SMALL, Bug, Patch
 
 BUGS: Final[dict[str, Bug]] = {
     "restarted-agent-forgets-its-tasks": Bug(
@@ -40,8 +40,8 @@ BUGS: Final[dict[str, Bug]] = {
         ("200 s after",),
         SMALL
         | {
-            "faults": ("reset-connections", "kill-server", "etcd-slow"),
-            "fault_pause_s": 1.0,
+            "faults": ("reset-connections", "late-server", "resign", "etcd-slow"),
+            "fault_pause_s": 0.7,
             "features": ("service", "batch", "update", "alloc-stop"),
         },
     ),
@@ -64,7 +64,7 @@ BUGS: Final[dict[str, Bug]] = {
         (),
         SMALL
         | {
-            "faults": ("pause-server", "cut-server", "slow-host", "kill-server"),
+            "faults": ("lag-server", "kill-client", "reset-connections"),
             "features": ("service", "update"),
             "fault_pause_s": 1.5,
             "active_s": 90.0,
@@ -86,8 +86,7 @@ BUGS: Final[dict[str, Bug]] = {
     "reports-are-not-repeated": Bug(
         (Patch("yurt.client.allocations.readiness", "        self._reporter.resend()\n", ""),),
         ("the cluster does not recover", "200 s after"),
-        SMALL
-        | {"faults": ("cut-client", "pause-client"), "features": ("service",), "active_s": 120.0, "fault_pause_s": 3.0},
+        LATE_CLIENTS,
     ),
     "watchers-outlive-their-task": Bug(
         (

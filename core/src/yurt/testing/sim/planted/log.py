@@ -50,7 +50,7 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
         ("A3",),
-        SMALL | {"faults": ("resign", "kill-server", "etcd-leader", "slow-host"), "fault_pause_s": 1.5},
+        SMALL | {"faults": ("resign", "kill-server", "etcd-leader", "etcd-slow"), "fault_pause_s": 1.5},
     ),
     "old-term-appends": Bug(
         (
@@ -63,8 +63,9 @@ BUGS: Final[dict[str, Bug]] = {
         ("A3",),
         SMALL
         | {
-            "faults": ("pause-server", "cut-one-way", "slow-threads", "slow-host"),
+            "faults": ("late-server", "etcd-slow"),
             "fault_pause_s": 1.5,
+            "user_pause_s": 0.2,
             "has_own_etcd": False,
         },
     ),
@@ -113,7 +114,14 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
         (),
-        SMALL | {"faults": ("snapshot", "kill-server"), "fault_pause_s": 1.0, "users": 6, "user_pause_s": 0.1},
+        SMALL
+        | {
+            "faults": ("kill-server", "power-server", "etcd-slow"),
+            "fault_pause_s": 1.0,
+            "users": 6,
+            "user_pause_s": 0.1,
+            "turn_bytes": 256,
+        },
     ),
     "log-trimmed-too-far": Bug(
         (

@@ -33,7 +33,17 @@ CONCURRENT_PLANS: Final = SMALL | {
     "faults": ("etcd-slow",), "fault_pause_s": 1.0,
 }  # fmt: skip
 """Several workers that plan at one time, while etcd is slow to store the plans."""
+LATE_CLIENTS: Final = SMALL | {
+    "clients": 3, "features": ("service", "disconnect"), "faults": ("late-client", "etcd-slow", "slow-threads"),
+    "active_s": 150.0, "user_pause_s": 2.0, "fault_pause_s": 1.5,
+}  # fmt: skip
+"""Clients that are back just when the servers have given them up, while the plans about them are under way."""
 RESTING: Final = CALM_USERS | {"active_s": 5.0, "rest_actions": 12}
 """Requests to a cluster at rest, where only the request itself leads to what must follow."""
+SLOWLY_RESTING: Final = RESTING | {
+    "features": ("service", "batch", "stop", "update", "scale"), "clients": 1, "rest_actions": 30, "rest_together": 3,
+    "rest_slow_s": 0.5,
+}  # fmt: skip
+"""The same with a slow etcd and three requests at one time: what follows from one comes while another is stored."""
 REQUESTS: Final = CALM_USERS | {"features": ("service", "histories"), "users": 1, "history_pause_s": 1.0}
 """Concurrent requests on objects of their own, whose answers some order must explain."""

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from yurt.testing.sim.planted.patch import CALM_USERS, CONCURRENT_PLANS, RESTING, SMALL, Bug, Patch
+from yurt.testing.sim.planted.patch import (
+    CALM_USERS,
+    CONCURRENT_PLANS,
+    LATE_CLIENTS,
+    RESTING,
+    SLOWLY_RESTING,
+    SMALL,
+    Bug,
+    Patch,
+)
 
 BUGS: Final[dict[str, Bug]] = {
     "ports-of-others-are-forgotten": Bug(
@@ -140,9 +149,8 @@ BUGS: Final[dict[str, Bug]] = {
                 "alloc.client_status == CLIENT_UNKNOWN and _may_replace(alloc)",
             ),
         ),
-        ("D3",),
-        SMALL
-        | {"faults": ("cut-client",), "features": ("service",), "active_s": 200.0, "clients": 4, "fault_pause_s": 6.0},
+        ("D2", "D3"),
+        LATE_CLIENTS | {"faults": ("late-client",), "features": ("service", "disconnect", "update", "scale")},
     ),
     "node-is-ready-before-its-allocations": Bug(
         (
@@ -153,13 +161,7 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
         ("E1",),
-        SMALL
-        | {
-            "faults": ("cut-client", "pause-client", "kill-client"),
-            "features": ("service",),
-            "active_s": 200.0,
-            "fault_pause_s": 3.0,
-        },
+        LATE_CLIENTS | {"features": ("service", "system")},
     ),
     "quota-is-overrun": Bug(
         (
@@ -207,13 +209,7 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
         ("200 s after",),
-        SMALL
-        | {
-            "faults": ("etcd-slow",),
-            "features": ("service", "batch", "stop", "update"),
-            "clients": 1,
-            "user_pause_s": 0.3,
-        },
+        SLOWLY_RESTING,
     ),
     "ended-allocation-frees-nothing": Bug(
         (
@@ -234,7 +230,7 @@ BUGS: Final[dict[str, Bug]] = {
                 "",
             ),
         ),
-        ("200 s after",),
+        ("B2", "200 s after"),
         SMALL
         | {
             "faults": ("etcd-slow",),
@@ -255,9 +251,10 @@ BUGS: Final[dict[str, Bug]] = {
         SMALL
         | {
             "servers": 5,
-            "faults": ("kill-server", "pause-server", "cut-server"),
+            "faults": ("kill-server", "pause-server", "cut-server", "etcd-slow"),
             "fault_pause_s": 1.5,
-            "user_pause_s": 0.2,
+            "users": 8,
+            "user_pause_s": 0.1,
         },
     ),
     "superfluous-evaluation-stays": Bug(
@@ -284,11 +281,10 @@ BUGS: Final[dict[str, Bug]] = {
     ),
     "collector-takes-what-lives": Bug(
         (
-            Patch("yurt.duties.gc", "yield alloc if is_terminal(alloc) else None", "yield alloc"),
             Patch(
                 "yurt.duties.gc",
-                "return is_terminal(alloc) and (alloc.namespace, alloc.job_id) not in state.jobs",
-                "return (alloc.namespace, alloc.job_id) not in state.jobs",
+                "if not is_terminal(alloc) or alloc.modify_time > cutoff or",
+                "if alloc.modify_time > cutoff or",
             ),
         ),
         ("D9",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from yurt.testing.sim.planted.patch import CALM_USERS, REQUESTS, RESTING, SMALL, Bug, Patch
+from yurt.testing.sim.planted.patch import CALM_USERS, CONCURRENT_PLANS, LATE_CLIENTS, REQUESTS, RESTING, SMALL, Bug, Patch
 
 BUGS: Final[dict[str, Bug]] = {
     "apply-reads-its-own-clock": Bug(
@@ -106,13 +106,7 @@ BUGS: Final[dict[str, Bug]] = {
     "returned-node-loses-its-tasks": Bug(
         (Patch("yurt.fsm.plans", "    plan = _without_returned(edit, plan)\n", ""),),
         (),
-        SMALL
-        | {
-            "faults": ("cut-client", "pause-client", "etcd-slow"),
-            "features": ("service",),
-            "active_s": 150.0,
-            "fault_pause_s": 2.0,
-        },
+        LATE_CLIENTS,
     ),
     "replacement-is-not-linked": Bug(
         (
@@ -123,7 +117,7 @@ BUGS: Final[dict[str, Bug]] = {
                 "            _link(edit, placement)\n",
             ),
         ),
-        ("D2", "D4", "200 s after"),
+        ("D2", "D3", "D4", "200 s after"),
         CALM_USERS | {"features": ("service", "batch", "update"), "active_s": 60.0},
     ),
     "scaling-is-not-evaluated": Bug(
@@ -161,14 +155,14 @@ BUGS: Final[dict[str, Bug]] = {
     ),
     "drain-is-over-while-allocations-come": Bug(
         (
+            Patch("yurt.fsm.plans", "if node is None or not is_ready(node):", "if node is None:"),
             Patch(
                 "yurt.fsm.nodes",
                 "if command.strategy is not None or node.drain_strategy is None or not is_end:",
                 "if command.strategy is not None or node.drain_strategy is None or is_end:",
             ),
         ),
-        ("D7",),
-        CALM_USERS
-        | {"features": ("service", "batch", "drain", "update"), "user_pause_s": 0.1, "users": 6, "active_s": 60.0},
+        ("D7", "C3"),
+        CONCURRENT_PLANS | {"features": ("service", "batch", "drain", "update"), "turn_bytes": 256},
     ),
 }
