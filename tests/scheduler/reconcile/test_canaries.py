@@ -267,8 +267,10 @@ def test_a_returning_allocation_competes_with_its_replacement_and_not_with_the_o
     away, other = (canary, old) if who == "canary" else (old, canary)
     cluster.do(c.SetNodeStatus(node_id=away.node_id, status="disconnected", updated_at=1))
     cluster.evaluate(job)
-    cluster.do(c.SetNodeStatus(node_id=away.node_id, status="ready", updated_at=2))
-    cluster.report(cluster.state.allocs[away.id], status.CLIENT_RUNNING)
+    cluster.do(c.SetNodeStatus(node_id=away.node_id, status="initializing", updated_at=2))
+    update = c.AllocUpdate(id=away.id, node_id=away.node_id, client_status="running", task_states=away.task_states)
+    cluster.do(c.UpdateAllocsFromClient(updates=(update,), now=cluster.now))
+    cluster.do(c.SetNodeStatus(node_id=away.node_id, status="ready", updated_at=3))
     cluster.evaluate(job)
     assert cluster.state.allocs[other.id].desired_status == status.DESIRED_RUN
     assert _reachable(cluster, job) == [("web.web[0]", 0, False), ("web.web[0]", 1, True), ("web.web[1]", 0, False)]

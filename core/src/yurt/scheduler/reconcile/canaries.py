@@ -47,20 +47,27 @@ class Canaries:
                 retained.append(alloc)
         return retained
 
-    def take_out_leaving(
-        self, migrate: list[Allocation], now: list[Allocation], lost: list[Allocation]
-    ) -> list[Allocation]:
-        """Take out canaries that need replacements: those on draining or lost nodes and failed ones.
+    @property
+    def unpromoted(self) -> frozenset[str]:
+        """The ids of the canaries that are not members of the group yet."""
+        return NONE if self._rollout.state is None or self._rollout.state.promoted else self.ids
 
-        They leave the group's own sets; those that migrate are stopped.
+    def take_out_leaving(
+        self, migrate: list[Allocation], now: list[Allocation], lost: list[Allocation], away: list[Allocation]
+    ) -> list[Allocation]:
+        """Take out canaries that need replacements: those on draining, lost or disconnected nodes and failed ones.
+
+        They leave the group's own sets, as do disconnected ones that have a replacement; those that migrate are
+        stopped.
         """
-        if self._rollout.state is None or self._rollout.state.promoted:
+        if not self.unpromoted:
             return []
-        leaving = [alloc for alloc in (*migrate, *now, *lost) if alloc.id in self.ids]
+        unreplaced = [alloc for alloc in away if not alloc.next_allocation and not is_terminal(alloc)]
+        leaving = [alloc for alloc in (*migrate, *now, *lost, *unreplaced) if alloc.id in self.ids]
         for alloc in migrate:
             if alloc.id in self.ids and alloc.desired_status not in SERVER_TERMINAL:
                 self._results.stop(alloc, why.MIGRATING)
-        for others in (migrate, now):
+        for others in (migrate, now, away):
             others[:] = [alloc for alloc in others if alloc.id not in self.ids]
         return leaving
 

@@ -6,6 +6,8 @@ of `reconnect`), and the other is stopped (invariant D3 of docs/explanation/inva
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from yurt.scheduler.reconcile import results as why
 from yurt.scheduler.reconcile.classify import Classified, strategy_of
 from yurt.scheduler.reconcile.client_stop import client_stops_by
@@ -45,8 +47,12 @@ class Disconnects:
         self._results.counts["ignore"] += len(away)
         return away
 
-    def reconnect(self, classes: Classified, present: Replacements, away: list[Allocation]) -> None:
+    def reconnect(
+        self, classes: Classified, present: Replacements, away: list[Allocation], *, canary_ids: Collection[str]
+    ) -> None:
         """Choose between each returning allocation and its replacements; the others leave all sets.
+
+        A canary that is not promoted yet (`canary_ids`) has the name of a group member, which does not replace it.
 
         A replacement that has failed takes part: when the original stays, it is not replaced any more. An original
         that is stopped leaves a place to fill when nobody stands in for it.
@@ -56,7 +62,10 @@ class Disconnects:
             rivals = [
                 alloc
                 for alloc in everyone
-                if alloc.name == original.name and alloc.id != original.id and _may_replace(alloc)
+                if alloc.name == original.name
+                and alloc.id != original.id
+                and (alloc.id in canary_ids) == (original.id in canary_ids)
+                and _may_replace(alloc)
             ]
             keeps, stopped = decide(original, rivals, self._context.job)
             stopped_ids = {loser.id for loser in stopped}

@@ -81,12 +81,12 @@ class GroupReconciler:
                 self.results.stop(alloc, why.NOT_NEEDED_RECONNECT)
         # Returning allocations are decided before counts are made: the losers leave all sets, so that no pair of an
         # original and its replacement counts twice.
-        disconnects.reconnect(classes, present, away)
+        disconnects.reconnect(classes, present, away, canary_ids=canaries.unpromoted)
         lost = [*classes.lost, *classes.expiring]
         away.extend(disconnects.disconnect(classes.disconnecting))
         is_waiting = disconnects.wait_for_clients(lost, allocs)
         # Canaries run beyond the count under names of others, so they leave the sets before names are indexed.
-        leaving = canaries.take_out_leaving(classes.migrate, present.now, lost)
+        leaving = canaries.take_out_leaving(classes.migrate, present.now, lost, away)
         absent = [alloc for alloc in (*lost, *away) if alloc not in leaving]
         names = NameIndex(
             self.job.id,

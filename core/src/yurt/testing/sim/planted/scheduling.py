@@ -144,9 +144,9 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.scheduler.reconcile.disconnects",
-                "if alloc.name == original.name and alloc.id != original.id and _may_replace(alloc)",
-                "if alloc.id == original.next_allocation and "
-                "alloc.client_status == CLIENT_UNKNOWN and _may_replace(alloc)",
+                "                if alloc.name == original.name\n                and alloc.id != original.id\n",
+                "                if alloc.id == original.next_allocation\n"
+                "                and alloc.client_status == CLIENT_UNKNOWN\n",
             ),
         ),
         ("D2", "D3"),
