@@ -304,7 +304,8 @@ def _is_per_node(alloc: Allocation) -> bool:
 
 
 def _has_successor(state: Snapshot, alloc: Allocation) -> bool:
-    return bool(alloc.next_allocation) and alloc.next_allocation in state.allocs
+    """Whether it was replaced; the first of several replacements of a disconnected one may be collected by now."""
+    return bool(alloc.next_allocation) and (bool(alloc.alloc_states) or alloc.next_allocation in state.allocs)
 
 
 def _waits(command: RegisterJob) -> bool:
