@@ -58,6 +58,19 @@ def test_two_plans_for_the_same_room_do_not_both_get_it() -> None:
     assert result.refresh_index == state.allocs.index
 
 
+@pytest.mark.parametrize("count", [3, 40])
+@pytest.mark.parametrize("is_purged", [False, True])
+def test_a_job_that_was_stopped_since_gets_no_placements(count: int, is_purged: bool) -> None:
+    job = _job("web", count, cpu=1)
+    state = _state(job)
+    late = _plan(state, job)
+    assert len(late.placements) == count
+    state = _do(state, c.DeregisterJob(namespace="default", job_id=job.id, purge=is_purged))
+    result = check_plan(state, late)
+    assert result.accepted.is_empty and set(result.rejected_nodes.values()) == {"job is stopped"}
+    assert result.refresh_index == state.index
+
+
 def test_all_at_once_places_all_or_nothing() -> None:
     first, second = _job("first", 1), replace(_job("second", 3), all_at_once=True)
     state = _state(first, second)

@@ -157,6 +157,17 @@ async def test_nodes_that_refuse_plans_stay_unless_that_is_asked_for(run_server:
         assert bench.server.state.nodes[node.id].scheduling_eligibility == "eligible"
 
 
+async def test_a_plan_for_a_job_that_was_stopped_places_nothing_and_counts_against_no_node(run_server: Any) -> None:
+    async with run_server(num_schedulers=0, rejections=RejectionConfig(enabled=True, threshold=1)) as bench:
+        node = await bench.add_node()
+        await bench.server.resources.jobs.register(job_of("web", cpu=100))
+        plan = plan_of(bench, "web", node)
+        await bench.server.replica.propose(DeregisterJob(namespace="default", job_id="web"))
+        result = await bench.server.term.applier.submit(*plan)
+        assert result.accepted.is_empty and result.rejected_nodes == {node.id: "job is stopped"}
+        assert bench.server.term.applier.rejection_scores() == {}
+
+
 async def test_plans_that_wait_are_refused_when_the_server_stops(run_server: Any) -> None:
     log = SlowLog()
     async with run_server(log, num_schedulers=0) as bench:

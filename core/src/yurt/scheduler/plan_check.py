@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Mapping
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -28,7 +29,7 @@ from yurt.state.usage import PortKey, Usage, is_using, usage_of, usage_of_resour
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import Node
-from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan, PlanResult
+from yurt.structs.plan import JOB_REFUSAL, AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan, PlanResult
 from yurt.structs.predicates import alloc_index, is_ready
 from yurt.structs.status import (
     CLIENT_LOST,
@@ -85,7 +86,7 @@ def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> 
     if not rejected:
         return PlanResult(accepted=accepted, alloc_index=snapshot.allocs.index)
     # The worker plans again on a state that is at least as new as this one, which made the nodes refuse.
-    refresh = max(snapshot.nodes.index, snapshot.allocs.index, 1)
+    refresh = max(snapshot.nodes.index, snapshot.allocs.index, snapshot.jobs.index, 1)
     assert rejected.keys().isdisjoint([placement.node_id for placement in accepted.placements])
     assert not (plan.all_at_once and accepted.placements), "all at once means that one refusal drops everything (B6)"
     assert _keeps_gangs(accepted), "a gang is accepted whole or not at all"
@@ -107,7 +108,7 @@ def _accepted(checker: _Checker, rejected: dict[str, str]) -> Plan:
     another node."""
     plan = checker.plan
     while rejected:
-        if plan.all_at_once:
+        if plan.all_at_once or checker.is_stopped:
             return _nothing(plan)
         # Refusing nodes first, then gangs: what the nodes refused may leave a gang below its minimum.
         accepted = _whole_gangs(_without(plan, rejected))
@@ -189,7 +190,7 @@ class _Checker:
         What the plan stops there is not counted as free, so other nodes may have room too.
         """
         plan, columns, rows_of = self.plan, self.snapshot.columns, self.snapshot.columns.rows.get
-        if not self._versions_known():
+        if self.is_stopped or not self._versions_known():
             return frozenset()
         doubtful = {update.node_id for update in plan.in_place} | {update.node_id for update in plan.attributes}
         allocs = self.snapshot.allocs
@@ -278,8 +279,15 @@ class _Checker:
         refusals = ((node_id, self.refusal(node_id, part)) for node_id, part in parts.items() if part.placements)
         return {node_id: reason for node_id, reason in refusals if reason}
 
+    @cached_property
+    def is_stopped(self) -> bool:
+        """Whether the job was stopped or purged since the plan was made."""
+        job = self.snapshot.jobs.get((self.plan.namespace, self.plan.job_id))
+        return job is None or job.stop
+
     def _stale(self, part: _NodePart) -> str:
-        """A reason if the part updates a deleted allocation, or places a duplicate id or a missing job version."""
+        """A reason if the part updates a deleted allocation, or places a duplicate id, a stopped job or a missing
+        version of it."""
         allocs, plan = self.snapshot.allocs, self.plan
         changed = [u.id for u in part.in_place] + [u.id for u in part.attributes]
         if any(alloc_id not in allocs for alloc_id in changed):
@@ -287,12 +295,14 @@ class _Checker:
         for placement in part.placements:
             if placement.id in allocs:
                 return "allocation exists already"
+            if self.is_stopped:
+                return f"{JOB_REFUSAL}is stopped"
             version = placement.job_version
             if version not in self._known_versions:
                 job = self.snapshot.version(plan.namespace, plan.job_id, version)
                 self._known_versions[version] = job is not None
             if not self._known_versions[version]:
-                return "job version does not exist"
+                return f"{JOB_REFUSAL}version does not exist"
         return ""
 
     def _attributes_refusal(self, node: Node | None, part: _NodePart) -> str:

@@ -17,6 +17,7 @@ from yurt.structs.evaluation import Evaluation, PlanAnnotations
 from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.status import ClientStatus, DeploymentStatus, DesiredStatus, NotGiven
 
+JOB_REFUSAL: Final = "job "
 QUOTA_REFUSAL: Final = "quota "
 """The beginning of the reason if a limit refuses a placement, rather than its node."""
 

@@ -47,7 +47,7 @@ from yurt.structs.commands import (
 from yurt.structs.commands.versions import as_stored
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import NodeEvent
-from yurt.structs.plan import QUOTA_REFUSAL, Outcome, Plan, PlanResult
+from yurt.structs.plan import JOB_REFUSAL, QUOTA_REFUSAL, Outcome, Plan, PlanResult
 from yurt.structs.predicates import is_ready
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class PlanApplier:
             if (
                 node is None
                 or not is_ready(node)
-                or reason.startswith(QUOTA_REFUSAL)
+                or reason.startswith((JOB_REFUSAL, QUOTA_REFUSAL))
                 or not rejections.add(node_id, now)
             ):
                 continue

@@ -84,6 +84,7 @@ def problems_of(
     blocked = Counter(
         (each.namespace, each.job_id, each.node_id) for each in state.evals.where("status", status.EVAL_BLOCKED)
     )
+    found += [f"{each.name} is {each.status}" for each in state.nodes.values() if each.status != status.NODE_READY]
     found += [f"{key[1]} has {count} blocked evaluations" for key, count in blocked.items() if count > 1]
     found += [
         f"{each.id[:8]} of {each.job_id} is {each.client_status}, and its job is gone"

@@ -34,8 +34,8 @@ CONCURRENT_PLANS: Final = SMALL | {
 }  # fmt: skip
 """Several workers that plan at one time, while etcd is slow to store the plans."""
 LATE_CLIENTS: Final = SMALL | {
-    "clients": 3, "features": ("service", "disconnect"), "faults": ("late-client", "etcd-slow", "slow-threads"),
-    "active_s": 150.0, "user_pause_s": 2.0, "fault_pause_s": 1.5,
+    "clients": 3, "features": ("service", "disconnect"), "faults": ("late-client", "etcd-slow"), "active_s": 90.0,
+    "users": 5, "user_pause_s": 0.3, "fault_pause_s": 1.0,
 }  # fmt: skip
 """Clients that are back just when the servers have given them up, while the plans about them are under way."""
 RESTING: Final = CALM_USERS | {"active_s": 5.0, "rest_actions": 12}

@@ -290,8 +290,8 @@ BUGS: Final[dict[str, Bug]] = {
         ("D9",),
         SMALL
         | {
-            "features": ("service", "batch", "stop", "gc", "purge"),
-            "faults": ("cut-client", "pause-client"),
+            "features": ("service", "batch", "stop", "gc", "purge", "disconnect"),
+            "faults": ("late-client", "driver-slow"),
             "active_s": 60.0,
         },
     ),
