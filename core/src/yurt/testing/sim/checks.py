@@ -4,7 +4,8 @@ Commits are checked once, when the first server applies them, and compared on th
 of invariants: A1 what was acknowledged is in the log, A2 servers agree, A3 one leader in a term, A5 indexes only grow,
 A7 a restored state is the state, B1 a job comes with its evaluation, C1 and C2 what lives on a node fits, D2 names are
 unique, D4 a completed batch allocation is not run again, D7 a drain
-leaves nothing, D8 a stopped job starts nothing, D9 a token makes one job, B2 no evaluation is lost, E7 an end is final,
+leaves nothing, D8 a stopped job starts nothing, D9 a token makes one job, B2 no evaluation is lost, E2 tasks that the
+servers want are not stopped, E7 an end is final,
 E10 an end has a reason; `change_checks` has those that look at more of a command's rows together.
 """
 
@@ -50,7 +51,9 @@ class Violation(AssertionError):
 class Checks:
     """The checks of one run."""
 
-    def __init__(self, transcript: Transcript) -> None:
+    def __init__(self, transcript: Transcript, *, are_hosts_sound: bool = False) -> None:
+        """`are_hosts_sound`: no driver or device fails, so that agents have no reason of their own to stop a task."""
+        self._are_hosts_sound = are_hosts_sound
         self.last_index = 0
         self.commands: dict[int, str] = {}
         """The command at each index, by its name and the row that it is about."""
@@ -229,6 +232,15 @@ class Checks:
         """Record in the transcript that a task has ended."""
         assert run.result is not None
         self._transcript.note(host.name, "end", f"{run.handle.task_id} {run.result.exit_code}")
+
+    def stopped(self, host: SimHost, run: SimTaskRun) -> None:
+        """E2: an agent whose driver and devices work stops only tasks that the servers do not want any more."""
+        alloc = self._states[self.last_index].allocs.get(run.alloc_id) if self._states else None
+        is_wanted = alloc is not None and alloc.desired_status == status.DESIRED_RUN and not is_client_terminal(alloc)
+        _hold(
+            not (is_wanted and self._are_hosts_sound),
+            f"E2 {host.name} stops {run.task} of {run.alloc_id}, which the servers want to run",
+        )
 
     # The end.
 

@@ -75,6 +75,8 @@ class RunChecks:
 
     started: Callable[[SimHost, SimTaskRun], None] = _ignore
     ended: Callable[[SimHost, SimTaskRun], None] = _ignore
+    stopped: Callable[[SimHost, SimTaskRun], None] = _ignore
+    """Called when the agent stops a task that runs."""
     devices: Callable[[str], None] = _ignore
     """Called with the violations of a host's devices."""
 
@@ -131,6 +133,13 @@ class SimHost:
             run.result = result
             self._checks.ended(self, run)
             run.ended.set()
+
+    def stop(self, task_id: str, result: ExitResult) -> None:
+        """End a run as its agent asks for."""
+        run = self.runs.get(task_id)
+        if run is not None and run.result is None:
+            self._checks.stopped(self, run)
+            self.end(task_id, result)
 
     def crash(self) -> None:
         """End the host and all its tasks."""
@@ -226,13 +235,13 @@ class SimDriver:
             await asyncio.sleep(min(limit_s, self._host.chance.choice((0.0, 0.05, 1.0, limit_s))))
             if self._process.is_dead:
                 await asyncio.Event().wait()
-            self._host.end(task_id, STOPPED if signal != "SIGKILL" else KILLED)
+            self._host.stop(task_id, STOPPED if signal != "SIGKILL" else KILLED)
 
     async def destroy_task(self, task_id: str) -> None:
         """Forget it."""
         await self._pass(may_fail=False)
         self._run(task_id)
-        self._host.end(task_id, KILLED)
+        self._host.stop(task_id, KILLED)
         self._host.runs.pop(task_id, None)
         self._known.discard(task_id)
 

@@ -90,14 +90,16 @@ class Cluster:
         etcd.on_write = self._noted(Terms(etcd).wrote)
         self.world = World(loop, network, etcd, folder, plan.seed, plan.has_acl, foreign, plan.schedulers)
         self.transcript = Transcript(loop)
-        self.checks = Checks(self.transcript)
+        is_sound = not plan.has_devices and "driver-fails" not in plan.faults
+        self.checks = Checks(self.transcript, are_hosts_sound=is_sound)
         directory = Directory(tuple(member(f"srv{at}", host) for at, host in enumerate(hosts, 1)))
         own_etcd, checks = plan.has_own_etcd, self.checks
         self.readers = EventReaders()
         server_checks = ServerChecks(
             self._noted(checks.applied), self._noted(checks.restored), self._noted(self._got_event)
         )
-        run_checks = RunChecks(self._noted(checks.started), self._noted(checks.ended), loop.failures.append)
+        stopped = self._noted(checks.stopped)
+        run_checks = RunChecks(self._noted(checks.started), self._noted(checks.ended), stopped, loop.failures.append)
         self.servers = [
             ServerAgent(self.world, f"srv{at}", host, directory, has_own_etcd=own_etcd, checks=server_checks)
             for at, host in enumerate(hosts, 1)

@@ -286,6 +286,7 @@ BUGS: Final[dict[str, Bug]] = {
                 "if not is_terminal(alloc) or alloc.modify_time > cutoff or",
                 "if alloc.modify_time > cutoff or",
             ),
+            Patch("yurt.fsm.evals", "if alloc is not None and is_terminal(alloc):", "if alloc is not None:"),
         ),
         ("D9",),
         SMALL
