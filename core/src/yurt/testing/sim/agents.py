@@ -81,6 +81,8 @@ class World:
     foreign: Foreign = NOTHING_FOREIGN
     schedulers: int = 1
     """The scheduler workers of each server."""
+    failover_ttl_s: float = 300.0
+    """How long a new leader waits for the first heartbeat of each node."""
 
 
 class Directory:
@@ -212,6 +214,7 @@ class ServerAgent:
             data_dir=str(folder),
             snapshot_threshold=200,
             num_schedulers=world.schedulers,
+            failover_heartbeat_ttl_s=world.failover_ttl_s,
             event_buffer_size=EVENTS_KEPT,
             acl=AclConfig(enabled=world.has_acl),
         )

@@ -63,6 +63,8 @@ class Plan(Value, rename=None):
     """The scheduler workers of each server: only plans of several workers are made at one time."""
     rest_slow_s: float = 0.0
     """Additional seconds of each write of etcd during the requests at the end."""
+    failover_ttl_s: float = 300.0
+    """How long a new leader waits for the first heartbeat of each node; most runs are shorter than Nomad's default."""
     turn_bytes: int = 16_384
     """The work after which a server that applies a batch lets its other tasks run; small: within most batches."""
     has_own_etcd: bool = True
@@ -99,6 +101,7 @@ def draw(seed: int, **fixed: object) -> Plan:
         plan = replace(plan, faults=(*plan.faults, *_some(late, LATE_FAULTS, at_least=1)))
     if late.random() < 0.25:
         plan = replace(plan, features=(*plan.features, *NEWEST_FEATURES))
+    plan = replace(plan, failover_ttl_s=late.choice((300.0, 20.0)))
     plan = replace(plan, turn_bytes=late.choice((16_384, 16_384, 256)), rest_slow_s=late.choice((0.0, 0.0, 0.5)))
     return replace(plan, **fixed)
 

@@ -88,7 +88,9 @@ class Cluster:
         self.loop = loop
         etcd = SimEtcd(network, hosts, plan.seed)
         etcd.on_write = self._noted(Terms(etcd).wrote)
-        self.world = World(loop, network, etcd, folder, plan.seed, plan.has_acl, foreign, plan.schedulers)
+        self.world = World(
+            loop, network, etcd, folder, plan.seed, plan.has_acl, foreign, plan.schedulers, plan.failover_ttl_s
+        )
         self.transcript = Transcript(loop)
         is_sound = not plan.has_devices and "driver-fails" not in plan.faults
         self.checks = Checks(self.transcript, are_hosts_sound=is_sound)

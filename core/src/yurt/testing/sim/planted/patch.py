@@ -34,10 +34,13 @@ CONCURRENT_PLANS: Final = SMALL | {
 }  # fmt: skip
 """Several workers that plan at one time, while etcd is slow to store the plans."""
 LATE_CLIENTS: Final = SMALL | {
-    "clients": 3, "features": ("service", "disconnect"), "faults": ("late-client", "etcd-slow"), "active_s": 90.0,
-    "users": 5, "user_pause_s": 0.3, "fault_pause_s": 1.0,
+    "clients": 3, "features": ("service", "disconnect", *("evaluate",) * 12), "active_s": 90.0,
+    "faults": ("late-client", "etcd-slow"),
+    "users": 5, "user_pause_s": 0.3, "fault_pause_s": 1.0, "failover_ttl_s": 15.0,
 }  # fmt: skip
-"""Clients that are back just when the servers have given them up, while the plans about them are under way."""
+"""Clients that are back just when the servers have given them up, while the plans about them are under way.
+
+Users have jobs evaluated, which keeps the workers busy, and seldom change them: what runs outlives the disconnect."""
 RESTING: Final = CALM_USERS | {"active_s": 5.0, "rest_actions": 12}
 """Requests to a cluster at rest, where only the request itself leads to what must follow."""
 SLOWLY_RESTING: Final = RESTING | {
