@@ -45,7 +45,8 @@ def wanted_jobs(servers: list[ServerAgent]) -> list[str]:
 
 def newest_state(servers: list[ServerAgent]) -> Snapshot:
     """The newest state of any server."""
-    return max((each.server.state for each in servers if each.server is not None), key=lambda state: state.index)
+    states = [each.server.state for each in servers if each.server is not None]
+    return max(states, key=lambda state: state.index, default=Snapshot.empty())
 
 
 def _newest_nodes(servers: list[ServerAgent]) -> Iterable[Node]:

@@ -26,6 +26,8 @@ OUTAGE = 0.05
 LATE_S = 60.0
 """How long an agent that is to be late waits for the others to give it up."""
 LOOK_S = 0.02
+HINDERED_S = 30.0
+"""How long a fault that nothing heals may hinder a client: as long as threads are slow at most."""
 AFTERMATH_S = 5.0
 """How long a fault that nothing heals, as a change of etcd's leader, counts as going on."""
 
@@ -80,6 +82,14 @@ class Nemesis:
         """The kinds of faults that last, and of those that struck shortly before."""
         yield from (each.partition(" ")[0] for each in self._open)
         yield from (kind for kind, at in self._struck_at.items() if now - at <= AFTERMATH_S)
+
+    def hinders(self, client: ClientAgent) -> bool:
+        """Whether a fault may keep a client from being ready: any but those of other clients, and slow writes of
+        etcd."""
+        others, now = {each.name for each in self._clients if each is not client}, self._world.loop.time()
+        return any(now - at <= HINDERED_S for at in self._struck_at.values()) or any(
+            key.partition(" ")[2] not in others and not key.startswith("etcd-slow") for key in self._open
+        )
 
     async def _heal_later(self, key: str, after_s: float) -> None:
         is_given_up = self._given_up.pop(key, None)

@@ -30,7 +30,7 @@ from yurt.testing.sim.agents import (
     member,
 )
 from yurt.testing.sim.checks import Checks, Violation
-from yurt.testing.sim.convergence import IN_TIME, draining, problems_of, problems_of_devices
+from yurt.testing.sim.convergence import IN_TIME, draining, newest_state, problems_of, problems_of_devices
 from yurt.testing.sim.driver import RunChecks
 from yurt.testing.sim.etcd import SimEtcd
 from yurt.testing.sim.foreign.boards import BOARDS
@@ -43,7 +43,7 @@ from yurt.testing.sim.nemesis import Nemesis
 from yurt.testing.sim.network import SimNetwork
 from yurt.testing.sim.plan import Plan
 from yurt.testing.sim.transcript import Transcript
-from yurt.testing.sim.watchers import EventReaders, Terms, TrimmedLog, leaks_of
+from yurt.testing.sim.watchers import EventReaders, Terms, TrimmedLog, WaitingNodes, leaks_of
 from yurt.testing.sim.workload import Users
 
 P = ParamSpec("P")
@@ -112,7 +112,7 @@ class Cluster:
             for at in range(1, plan.clients + 1)
         ]
         servers, clients = self.servers, self.clients
-        self.trimmed = TrimmedLog(self.world.etcd, servers)
+        self.trimmed, self.waiting = TrimmedLog(self.world.etcd, servers), WaitingNodes()
         self.nemesis = Nemesis(
             self.world, plan, self.transcript, servers=servers, clients=clients, coverage=self.checks.coverage
         )
@@ -191,6 +191,9 @@ class Cluster:
         if self.loop.failures:
             raise Violation(self.loop.failures[0])
         if problem := self.trimmed.problem(self.loop.time()):
+            raise Violation(problem)
+        unhindered = [each for each in self.clients if not self.nemesis.hinders(each)]
+        if problem := self.waiting.problem(newest_state(self.servers), unhindered, self.loop.time()):
             raise Violation(problem)
         for agent in self.servers:
             server = agent.server

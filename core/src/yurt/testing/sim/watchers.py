@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from yurt.server.log.event_buffer import Event
 from yurt.storage.etcd.key_layout import Epoch, KeyLayout
+from yurt.state import Snapshot
 from yurt.storage.etcd.messages import message
+from yurt.structs import status
 from yurt.testing.sim.agents import REGION, ClientAgent, ServerAgent, SimServer
 from yurt.testing.sim.checks import Violation
 from yurt.testing.sim.etcd import SimEtcd
@@ -26,6 +29,8 @@ TASKS_OF_CLIENT, TASKS_OF_RUN, TASKS_OF_SERVER, TASKS_OF_CONNECTION = 60, 12, 15
 client, all of which may be connected to it."""
 FILES_OF_AGENT = 12
 """How many files an agent may have open below its folder."""
+READY_S = 15.0
+"""How long a client that is in contact may take until its node is ready; a report that failed is repeated each 5 s."""
 LIST_S = 1.0
 """How often the folders of snapshots are listed while nothing is trimmed."""
 
@@ -78,6 +83,21 @@ class TrimmedLog:
         for server in self._servers:
             found = server.snapshots
             self._saved[server.name] = max(self._saved[server.name], int(found[-1].stem) if found else 0)
+
+
+class WaitingNodes:
+    """E1: a client that nothing hinders is ready within `READY_S`: it reports its allocations when it has to."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def problem(self, state: Snapshot, unhindered: Iterable[ClientAgent], now_s: float) -> str:
+        """The clients that have waited for too long; "" for none."""
+        nodes = [(each.name, state.nodes.get(each.node_id)) for each in unhindered if each.is_up]
+        waiting = [name for name, node in nodes if node is not None and node.status == status.NODE_INIT]
+        self._since = {name: self._since.get(name, now_s) for name in waiting}
+        late = [name for name, since_s in self._since.items() if now_s - since_s > READY_S]
+        return f"E1 {late} have been initializing for {READY_S:g} s, and nothing hinders them" if late else ""
 
 
 class Terms:

@@ -85,8 +85,14 @@ BUGS: Final[dict[str, Bug]] = {
     ),
     "reports-are-not-repeated": Bug(
         (Patch("yurt.client.allocations.readiness", "        self._reporter.resend()\n", ""),),
-        ("the cluster does not recover", "200 s after"),
-        LATE_CLIENTS,
+        ("E1", "the cluster does not recover", "200 s after"),
+        LATE_CLIENTS
+        | {
+            "features": ("service", "disconnect", *("evaluate",) * 30),
+            "user_pause_s": 2.0,
+            "fault_pause_s": 8.0,
+            "active_s": 180.0,
+        },
     ),
     "watchers-outlive-their-task": Bug(
         (

@@ -150,7 +150,13 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
         ("D2", "D3"),
-        LATE_CLIENTS | {"faults": ("late-client",), "features": ("service", "disconnect", "update", "scale")},
+        LATE_CLIENTS
+        | {
+            "faults": ("late-client", "cut-client"),
+            "features": ("service", "disconnect", "update", "stop", *("evaluate",) * 30),
+            "active_s": 200.0,
+            "user_pause_s": 3.0,
+        },
     ),
     "node-is-ready-before-its-allocations": Bug(
         (
