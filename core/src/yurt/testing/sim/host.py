@@ -6,16 +6,21 @@ keys, and the system's randomness, which makes nonces and secrets.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
+import os
 import random
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest import mock
 
 from yurt import scheduler
 from yurt.api.decode import prepare_jobs
+from yurt.client.allocations import migration
+from yurt.client.files.alloc_dir import alloc_path
+from yurt.client.files.safe_files import Owners
 from yurt.client.networks.detection import Offered
 from yurt.client.networks.settings import NetworkSettings
 from yurt.http.route_table import ROUTES
@@ -52,6 +57,35 @@ def _no_folders(_: NetworkSettings) -> tuple[tuple[str, int, int], ...]:
 async def no_networks(_: NetworkSettings) -> Offered:
     """A network manager that supports no group networks."""
     return Offered()
+
+
+async def _packed(root: str, alloc_id: str, tasks: Iterable[str], *, owners: Owners = None) -> AsyncGenerator[bytes]:
+    """As `migration.pack`, without its pipe: its two threads would wait for each other on the loop."""
+    file = os.memfd_create("packed")
+    try:
+        await asyncio.to_thread(
+            migration._pack, alloc_path(root, alloc_id), migration.folders_of(tasks), os.dup(file), owners
+        )
+        os.lseek(file, 0, os.SEEK_SET)
+        while piece := os.read(file, migration.PIECE_BYTES):
+            yield piece
+    finally:
+        os.close(file)
+
+
+async def _unpacked(
+    pieces: AsyncIterator[bytes], root: str, alloc_id: str, *, tasks: Iterable[str], limit: int
+) -> None:
+    """As `migration.unpack`, without its pipe."""
+    file = os.memfd_create("unpacked")
+    try:
+        async for piece in pieces:
+            os.write(file, piece)
+        os.lseek(file, 0, os.SEEK_SET)
+        folders = migration.folders_of(tasks)
+        await asyncio.to_thread(migration._unpack, alloc_path(root, alloc_id), folders, os.dup(file), limit)
+    finally:
+        os.close(file)
 
 
 _new_pem = ciphers.new_pem
@@ -96,6 +130,8 @@ def simulated_machine(folder: Path, seed: int, *, turn_bytes: int) -> Iterator[N
             "yurt.client.files.alloc_dir.mount_secrets": lambda *_: False,
             "yurt.client.files.alloc_dir.unmount_secrets": lambda *_: None,
             "yurt.client.allocations.alloc_runner.unmount_secrets": lambda *_: None,
+            "yurt.client.allocations.migration.pack": _packed,
+            "yurt.client.allocations.migration.unpack": _unpacked,
             "yurt.client.networks.records.RUN_FOLDER": folder / "networks",
             "yurt.client.networks.offers.folders_mark": _no_folders,
             "yurt.client.networks.offers.LOOK_EVERY_S": UNCHANGED_S,
