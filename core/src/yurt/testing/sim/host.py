@@ -11,7 +11,7 @@ import functools
 import gc
 import os
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest import mock
@@ -25,6 +25,7 @@ from yurt.client.networks.detection import Offered
 from yurt.client.networks.settings import NetworkSettings
 from yurt.http.route_table import ROUTES
 from yurt.http.routes import NamedHandler, import_handlers
+from yurt.runtime.turns import Turns
 from yurt.server.keys import ciphers
 
 
@@ -102,6 +103,16 @@ def _no_rsa_key() -> bytes:
     return b""
 
 
+def _slow_turn(turn_s: float) -> Callable[[Turns], Awaitable[None]]:
+    """`Turns.next` where each slice takes some time, in which timers are due and answers arrive."""
+
+    async def wait(turns: Turns) -> None:
+        async with turns._asking:
+            await asyncio.sleep(turn_s)
+
+    return wait
+
+
 @functools.cache
 def load_deferred_code() -> None:
     """Load what agents import in threads when it is first needed.
@@ -117,8 +128,8 @@ def load_deferred_code() -> None:
 
 
 @contextmanager
-def simulated_machine(folder: Path, seed: int, *, turn_bytes: int) -> Iterator[None]:
-    """Replace the machine's parts; `turn_bytes` is the work of one turn of the log's writer."""
+def simulated_machine(folder: Path, seed: int, *, turn_s: float) -> Iterator[None]:
+    """Replace the machine's parts; `turn_s` is the virtual time of a slice of long work."""
     chance = random.Random(f"system {seed}")
     has_rsa_key = random.Random(f"root key {seed}").random() < RSA_KEYS
     load_deferred_code()
@@ -136,10 +147,12 @@ def simulated_machine(folder: Path, seed: int, *, turn_bytes: int) -> Iterator[N
             "yurt.client.networks.offers.folders_mark": _no_folders,
             "yurt.client.networks.offers.LOOK_EVERY_S": UNCHANGED_S,
             "yurt.server.keys.ciphers.new_pem": _rsa_key if has_rsa_key else _no_rsa_key,
-            "yurt.server.log.log_writer.TURN_BYTES": turn_bytes,
             "os.urandom": chance.randbytes,
         }.items():
             stack.enter_context(mock.patch(target, new))
+        if turn_s:
+            stack.enter_context(mock.patch("yurt.server.log.log_writer.TURN_BYTES", 1))
+            stack.enter_context(mock.patch("yurt.runtime.turns.Turns.next", _slow_turn(turn_s)))
         try:
             yield
         finally:

@@ -65,8 +65,8 @@ class Plan(Value, rename=None):
     """Additional seconds of each write of etcd during the requests at the end."""
     failover_ttl_s: float = 300.0
     """How long a new leader waits for the first heartbeat of each node; most runs are shorter than Nomad's default."""
-    turn_bytes: int = 16_384
-    """The work after which a server that applies a batch lets its other tasks run; small: within most batches."""
+    turn_s: float = 0.0
+    """Virtual seconds for which a slice of long work lasts; with more than 0, each command of a batch is a slice."""
     has_own_etcd: bool = True
     """Whether servers prefer the one whose etcd member leads, as with members of their own."""
 
@@ -102,7 +102,7 @@ def draw(seed: int, **fixed: object) -> Plan:
     if late.random() < 0.25:
         plan = replace(plan, features=(*plan.features, *NEWEST_FEATURES))
     plan = replace(plan, failover_ttl_s=late.choice((300.0, 20.0)))
-    plan = replace(plan, turn_bytes=late.choice((16_384, 16_384, 256)), rest_slow_s=late.choice((0.0, 0.0, 0.5)))
+    plan = replace(plan, turn_s=late.choice((0.0, 0.0, 0.002)), rest_slow_s=late.choice((0.0, 0.0, 0.5)))
     return replace(plan, **fixed)
 
 

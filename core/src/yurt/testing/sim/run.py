@@ -279,7 +279,7 @@ def run_plan(plan: Plan, foreign: Foreign = NOTHING_FOREIGN) -> Report:
     logger.setLevel(logging.ERROR)
     logger.propagate = False
     try:
-        with simulated_machine(folder, plan.seed, turn_bytes=plan.turn_bytes), warnings.catch_warnings():
+        with simulated_machine(folder, plan.seed, turn_s=plan.turn_s), warnings.catch_warnings():
             warnings.simplefilter("always", RuntimeWarning)
             warnings.showwarning = lambda message, *_: _warned(loop, str(message))
             cluster = Cluster(plan, loop, folder, foreign)

@@ -116,11 +116,11 @@ BUGS: Final[dict[str, Bug]] = {
         (),
         SMALL
         | {
-            "faults": ("kill-server", "power-server", "etcd-slow"),
+            "faults": ("snapshot", "kill-server", "etcd-slow"),
             "fault_pause_s": 1.0,
             "users": 6,
             "user_pause_s": 0.1,
-            "turn_bytes": 256,
+            "turn_s": 0.002,
         },
     ),
     "log-trimmed-too-far": Bug(

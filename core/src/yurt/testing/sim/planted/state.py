@@ -163,6 +163,6 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
         ("D7", "C3"),
-        CONCURRENT_PLANS | {"features": ("service", "batch", "drain", "update"), "turn_bytes": 256},
+        CONCURRENT_PLANS | {"features": ("service", "batch", "drain", "update"), "turn_s": 0.002},
     ),
 }
