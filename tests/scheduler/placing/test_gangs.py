@@ -15,7 +15,7 @@ from yurt.scheduler.plan_check import check_plan
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Snapshot
 from yurt.structs import commands as c
-from yurt.structs.alloc import TaskState
+from yurt.structs.alloc import DesiredTransition, TaskState
 from yurt.structs.constraint import Constraint
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, TaskGroup
@@ -125,6 +125,19 @@ def test_members_that_are_lost_are_replaced_together_or_not_at_all() -> None:
     assert made.outcome.evaluation.failed_tg_allocs["gang"].gang == "3 of the 4 that must run together find room"
     state = _with(state, c.ApplyPlan(plan=made.plan), c.RegisterNode(node=_node(11)))
     assert _placed(_attempt(state, job)) == {"gang": 2}
+
+
+def test_missing_members_of_a_batch_gang_are_not_placed_alone_while_a_drain_takes_the_others() -> None:
+    job = _job(_group("workers", 3, 10), type="batch")
+    state = _state(2, job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    drained = DesiredTransition(migrate=True, migrate_disable_placement=True)
+    leaving = {alloc.id: drained for alloc in state.allocs.values()}
+    state = _with(state, c.RegisterJob(job=_job(_group("workers", 5, 10), type="batch")))
+    assert len(_attempt(state, job).plan.placements) == 2
+    state = _with(state, c.SetDesiredTransitions(transitions=leaving))
+    made = _attempt(state, job).plan
+    assert {stop.id for stop in made.stops} == leaving.keys() and not made.placements
 
 
 @pytest.mark.parametrize("kind", ["service", "batch"])

@@ -260,13 +260,14 @@ class GroupReconciler:
     def _is_partial_gang(
         self, placing: int, chosen: list[Allocation], retained: list[Allocation], classes: Classified
     ) -> bool:
-        """Whether a gang would run below its minimum because members that failed are replaced later, or never.
+        """Whether a gang would run below its minimum because members that failed or leave are replaced later, or never.
 
         They are placed together then: the evaluation that replaces the others places these too.
         """
         ended = self._ended_members(retained)
         renewed = sum(1 for alloc in chosen if alloc.id in ended)
-        return bool(ended) and renewed + placing < self._lacking(retained, ended, classes)
+        is_shrinking = bool(ended) or (self.group.gang is not None and self._staying(classes) < len(classes.migrate))
+        return is_shrinking and renewed + placing < self._lacking(retained, ended, classes)
 
     def _renewed_with_gang(
         self, placing: int, destructive: list[Allocation], retained: list[Allocation], classes: Classified
@@ -294,8 +295,13 @@ class GroupReconciler:
 
     def _lacking(self, retained: list[Allocation], ended: set[str], classes: Classified) -> int:
         """The number of members that a gang lacks to its minimum."""
-        running = len(retained) - len(ended) + len(classes.migrate) + len(classes.disconnecting)
+        running = len(retained) - len(ended) + self._staying(classes) + len(classes.disconnecting)
         return self.group.least - running
+
+    @staticmethod
+    def _staying(classes: Classified) -> int:
+        """The number of migrating members that get a replacement."""
+        return sum(1 for alloc in classes.migrate if not alloc.desired_transition.migrate_disable_placement)
 
     def _replacement(self, alloc: Allocation, names: NameIndex) -> PlacementRequest:
         """The placement for a failed allocation, which stops with it, or for a preempted one, which has stopped."""
