@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from yurt.sdk.value import replace
 from yurt.testing.nightly import is_nightly
-from yurt.testing.sim.plan import FAULTS, FEATURES, draw
+from yurt.testing.sim.plan import FAULTS, FEATURES, LATE_FAULTS, LATER_FEATURES, NEWEST_FEATURES, draw
 from yurt.testing.sim.run import report_text, run_plan
 
 SMALL = {"servers": 3, "clients": 2, "users": 2, "active_s": 25.0, "user_pause_s": 1.0, "fault_pause_s": 4.0}
@@ -26,6 +26,16 @@ def test_a_small_cluster_under_every_fault_is_clean() -> None:
     report = run_plan(draw(11, **SMALL, features=FEATURES, faults=FAULTS, has_acl=True))
     assert not report.problem, report_text(report)
     assert report.index > 50, "the run did too little"
+
+
+@pytest.mark.timeout(300)
+def test_clients_that_return_when_they_are_given_up_and_jobs_with_checkpoints_leave_it_clean() -> None:
+    fixed = SMALL | {"active_s": 45.0, "failover_ttl_s": 15.0, "rest_slow_s": 0.5, "turn_s": 0.002, "schedulers": 2}
+    features = ("service", "batch", "disconnect", "checkpoint", "evaluate", "scale", "alloc-stop")
+    report = run_plan(draw(3, **fixed, features=features, faults=(*LATE_FAULTS, "etcd-slow")))
+    assert not report.problem, report_text(report)
+    lost = sum(report.coverage[f"change nodes ready {each}"] for each in ("down", "disconnected"))
+    assert lost and report.coverage["change allocs pending running"] > 4
 
 
 @pytest.mark.timeout(300)
@@ -66,8 +76,8 @@ def test_a_seed_gives_the_same_digest_with_another_hash_seed() -> None:
 def test_plans_differ_in_what_they_leave_out() -> None:
     plans = [draw(seed) for seed in range(200)]
     assert all(plan.features and plan.faults for plan in plans)
-    for name in FEATURES:
+    for name in (*FEATURES, *LATER_FEATURES, *NEWEST_FEATURES):
         assert any(name in plan.features for plan in plans) and any(name not in plan.features for plan in plans)
-    for name in FAULTS:
+    for name in (*FAULTS, *LATE_FAULTS):
         assert any(name in plan.faults for plan in plans) and any(name not in plan.faults for plan in plans)
     assert draw(3) == draw(3) and draw(3) != draw(4)

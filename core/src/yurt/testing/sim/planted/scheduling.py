@@ -282,7 +282,7 @@ BUGS: Final[dict[str, Bug]] = {
                 "return tuple(each for each in taken if each.evaluation.node_id)",
             ),
         ),
-        ("200 s after",),
+        ("B2", "200 s after"),
         CALM_USERS | {"features": ("service", "update", "evaluate"), "clients": 1, "user_pause_s": 0.2},
     ),
     "collector-takes-what-lives": Bug(
