@@ -390,9 +390,12 @@ class ClientAgent:
             datacenter="dc1",
             http_addr=config.http_addr,
             attributes={
-                "kernel.name": "linux", "cpu.arch": "amd64", "nomad.version": "2.0.6",
-                "os.signals": "SIGINT,SIGKILL,SIGTERM,SIGUSR1", **attributes,
-            },  # fmt: skip
+                "kernel.name": "linux",
+                "cpu.arch": "amd64",
+                "nomad.version": "2.0.6",
+                "os.signals": "SIGINT,SIGKILL,SIGTERM,SIGUSR1",
+                **attributes,
+            },
             node_resources=NodeResources(
                 cpu=NodeCpuResources(cpu_shares=NODE_MHZ, total_cpu_cores=4, reservable_cpu_cores=(0, 1, 2, 3)),
                 memory=NodeMemoryResources(memory_mb=NODE_MB),

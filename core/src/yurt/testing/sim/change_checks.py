@@ -1,9 +1,10 @@
 """Invariants of the rows that a command changed: quotas, devices, gangs, reconnects, readiness, collection, lists.
 
-C6 what a plan adds fits the quota, C7 it gets only devices that its node offers to its group, B6 a gang is placed
-whole, D3 of an allocation and its replacement one stays, E1 a node becomes ready once it has reported its allocations,
-D9 only ended objects are collected, C3 placements are on ready nodes, A5 the index of a list grows when one of its rows is written or deleted. Each
-function gives the problem, or "" when there is none.
+C6 what a plan adds fits the quota, C7 it gets only devices that its node offers to its group, C3 its node is ready, B6
+a gang is placed whole, D3 of an allocation and its replacement one stays, the first names the second, and only
+allocations out of contact are unknown, E1 a node becomes ready once it has reported its allocations, D9 only ended
+objects are collected, A5 the index of a list grows when one of its rows is written or deleted. Each function gives the
+problem, or "" when there is none.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Nemesis:
     async def _wait_until_late(self, is_given_up: Callable[[], bool]) -> None:
         """Wait until the others have given an agent up, or a moment longer: what they decide then is under way."""
         end_s = self._world.loop.time() + LATE_S
-        while not is_given_up() and self._world.loop.time() < end_s:
+        while not is_given_up() and self._world.loop.time() < end_s:  # noqa: ASYNC110 - a condition on virtual time
             await asyncio.sleep(LOOK_S)
         await asyncio.sleep(self._chance.choice((0.0, 0.0, 0.05, 0.5, 5.0)) * self._chance.random())
 

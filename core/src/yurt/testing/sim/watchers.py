@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from yurt.server.log.event_buffer import Event
-from yurt.storage.etcd.key_layout import Epoch, KeyLayout
 from yurt.state import Snapshot
+from yurt.storage.etcd.key_layout import Epoch, KeyLayout
 from yurt.storage.etcd.messages import message
 from yurt.structs import status
 from yurt.testing.sim.agents import REGION, ClientAgent, ServerAgent, SimServer

@@ -256,10 +256,10 @@ BUGS: Final[dict[str, Bug]] = {
         ("B2", "200 s after"),
         SMALL
         | {
-            "servers": 5,
-            "faults": ("kill-server", "pause-server", "cut-server", "etcd-slow"),
-            "fault_pause_s": 1.5,
-            "users": 8,
+            "faults": ("reset-connections", "slow-host", "etcd-slow"),
+            "fault_pause_s": 0.4,
+            "features": ("service", "batch", "update", "evaluate"),
+            "users": 12,
             "user_pause_s": 0.1,
         },
     ),

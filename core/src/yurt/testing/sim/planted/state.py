@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from yurt.testing.sim.planted.patch import CALM_USERS, CONCURRENT_PLANS, LATE_CLIENTS, REQUESTS, RESTING, SMALL, Bug, Patch
+from yurt.testing.sim.planted.patch import (
+    CALM_USERS,
+    CONCURRENT_PLANS,
+    LATE_CLIENTS,
+    REQUESTS,
+    RESTING,
+    SMALL,
+    Bug,
+    Patch,
+)
 
 BUGS: Final[dict[str, Bug]] = {
     "apply-reads-its-own-clock": Bug(
