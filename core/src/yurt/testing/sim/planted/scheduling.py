@@ -256,8 +256,10 @@ BUGS: Final[dict[str, Bug]] = {
         ("B2", "200 s after"),
         SMALL
         | {
-            "faults": ("reset-connections", "slow-host", "etcd-slow"),
-            "fault_pause_s": 0.4,
+            "servers": 5,
+            "faults": ("cut-one-way", "slow-threads"),
+            "fault_pause_s": 2.0,
+            "has_own_etcd": False,
             "features": ("service", "batch", "update", "evaluate"),
             "users": 12,
             "user_pause_s": 0.1,
