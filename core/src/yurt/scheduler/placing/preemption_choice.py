@@ -54,8 +54,8 @@ class PreemptionChoice:
         self._group = group
         self._ask = ask
         self._ranker = ranker
-        self._scores: FloatArray = np.full(len(ranker.own), np.nan)
-        """The known preemption scores by row; NaN elsewhere."""
+        self._scores: FloatArray | None = None
+        """The known preemption scores by row, NaN elsewhere; None without one: most jobs preempt nothing."""
         self._situations: dict[Hashable, float] = {}
         self._reclaims: ReclaimSearch | None = None
         """The search among borrowers, created when a placement found no free capacity."""
@@ -69,11 +69,12 @@ class PreemptionChoice:
 
     def forget(self, rows: int | Sequence[int]) -> None:
         """Drop the results of changed rows."""
-        self._scores[rows] = np.nan
+        if self._scores is not None:
+            self._scores[rows] = np.nan
 
     def forget_all(self) -> None:
         """Drop all results."""
-        self._scores[:] = np.nan
+        self._scores = None
 
     def forget_borrowers(self) -> None:
         """Drop the results of the search among borrowers."""
@@ -96,9 +97,12 @@ class PreemptionChoice:
 
     def best(self, mask: BoolArray, salt: int) -> Preempted | None:
         """The best of some rows, with its victims released in the view; None when no victims suffice."""
-        for row in np.flatnonzero(mask & np.isnan(self._scores)).tolist():
-            self._scores[row] = self._score(row, salt)
-        scores = np.where(mask, self._scores, IMPOSSIBLE)
+        known = self._scores
+        if known is None:
+            known = self._scores = np.full(len(self._ranker.own), np.nan)
+        for row in np.flatnonzero(mask & np.isnan(known)).tolist():
+            known[row] = self._score(row, salt)
+        scores = np.where(mask, known, IMPOSSIBLE)
         rows, _ = best_rows(scores, self._ranker.ties, 1)
         while len(rows) and self._view.guarantees is not None:
             # Others hold less of their guarantees after each preemption: a score may have become worse since it was
@@ -107,7 +111,7 @@ class PreemptionChoice:
             again = self._score(row, salt)
             if again == scores[row]:
                 break
-            self._scores[row] = scores[row] = again
+            known[row] = scores[row] = again
             rows, _ = best_rows(scores, self._ranker.ties, 1)
         if not len(rows):
             return None
