@@ -16,6 +16,7 @@ import shutil
 import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from yurt.client.files.secrets_dir import mount_secrets, unmount_secrets
 from yurt.sdk.driver import TaskDirs
@@ -25,11 +26,21 @@ from yurt.sdk.errors import Invalid
 SHARED = "alloc"
 NOTICE = "notice"
 """The name of the file in the shared directory with notices for the tasks."""
-SHARED_PARTS = ("data", "logs", "tmp")
 OPEN_MODE = 0o777
 PRIVATE_MODE = 0o700
 NO_MOUNT = -1
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class _Part(NamedTuple):
+    """A directory within a new one: its mode, and the task's user where it belongs to that one."""
+
+    name: str
+    mode: int
+    user: str = ""
+
+
+SHARED_PARTS = (_Part("data", OPEN_MODE), _Part("logs", OPEN_MODE), _Part("tmp", OPEN_MODE))
 
 
 def component(name: str) -> str:
@@ -58,10 +69,34 @@ def task_dirs(root: str, alloc_id: str, task: str) -> TaskDirs:
     )
 
 
-def _make(path: str, mode: int, *, user: str = "") -> None:
-    """Make a directory with a mode and an owner; a symbolic link in its place is refused, not followed."""
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path)
+def _make_tree(top: str, parts: Iterable[_Part]) -> None:
+    """Make an open directory with its parts; a symbolic link in place of one is refused, not followed.
+
+    Only the agent's user can enter a new one until all its parts are made, so their modes can be set by their paths. By
+    descriptors, as where tasks may have put something in their place, it takes twice as many system calls, and each
+    costs a start two changes of threads.
+    """
+    try:
+        os.mkdir(top, PRIVATE_MODE)
+    except FileExistsError:
+        _set(top, OPEN_MODE)
+        for part in parts:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(f"{top}/{part.name}")
+            _set(f"{top}/{part.name}", part.mode, user=part.user)
+        return
+    for part in parts:
+        path = f"{top}/{part.name}"
+        os.mkdir(path, part.mode)
+        if part.mode != PRIVATE_MODE:  # the process's mask takes rights of other users away
+            os.chmod(path, part.mode)
+        if part.user and os.geteuid() == 0:
+            os.chown(path, *_ids_of(part.user))
+    os.chmod(top, OPEN_MODE)
+
+
+def _set(path: str, mode: int, *, user: str = "") -> None:
+    """Set mode and owner of a directory, not of what a link leads to."""
     descriptor = os.open(path, FOLDER_FLAGS)
     try:
         os.fchmod(descriptor, mode)
@@ -78,9 +113,10 @@ def _make_closed(path: Path) -> None:
     root. A start of a task as a user of the host grants that user search permission (`yurt.sdk.search_permission`),
     which a change of the mode would revoke. So the mode of an existing directory is not changed.
     """
-    with contextlib.suppress(FileExistsError):
+    try:
         path.mkdir(mode=PRIVATE_MODE)
-    os.close(os.open(path, FOLDER_FLAGS))
+    except FileExistsError:
+        os.close(os.open(path, FOLDER_FLAGS))  # It is no link.
 
 
 def _ids_of(user: str) -> tuple[int, int]:
@@ -97,12 +133,12 @@ def _ids_of(user: str) -> tuple[int, int]:
 def build_alloc_dir(root: str, alloc_id: str) -> None:
     """Make the shared part of an allocation's tree; blocking."""
     base = alloc_path(root, alloc_id)
-    base.parent.mkdir(parents=True, exist_ok=True)
-    _make_closed(base)
-    shared = f"{base}/{SHARED}"
-    _make(shared, OPEN_MODE)
-    for part in SHARED_PARTS:
-        _make(f"{shared}/{part}", OPEN_MODE)
+    try:
+        _make_closed(base)
+    except FileNotFoundError:
+        base.parent.mkdir(parents=True, exist_ok=True)
+        _make_closed(base)
+    _make_tree(f"{base}/{SHARED}", SHARED_PARTS)
 
 
 def build_task_dir(root: str, alloc_id: str, task: str, *, user: str = "", secrets_mb: int = NO_MOUNT) -> TaskDirs:
@@ -111,12 +147,8 @@ def build_task_dir(root: str, alloc_id: str, task: str, *, user: str = "", secre
     `secrets_mb`: how much memory secrets lie in, 0 for the usual, NO_MOUNT for a plain folder.
     """
     dirs = task_dirs(root, alloc_id, task)
-    own = dirs.task_dir
-    _make(own, OPEN_MODE)
-    _make(dirs.local_dir, OPEN_MODE)
-    _make(f"{own}/tmp", OPEN_MODE)
-    for part in ("secrets", "private"):
-        _make(f"{own}/{part}", PRIVATE_MODE, user=user)
+    own = (_Part(part, PRIVATE_MODE, user) for part in ("secrets", "private"))
+    _make_tree(dirs.task_dir, (_Part("local", OPEN_MODE), _Part("tmp", OPEN_MODE), *own))
     if secrets_mb != NO_MOUNT:
         mount_secrets(dirs.secrets_dir, secrets_mb)
     return dirs
@@ -172,7 +204,7 @@ def carry_over(root: str, old_id: str, new_id: str, tasks: Iterable[str]) -> Non
     old, new = alloc_path(root, old_id), alloc_path(root, new_id)
     for folder, name in ((SHARED, "data"), *((component(task), "local") for task in tasks)):
         if folder != SHARED:
-            _make(f"{new}/{folder}", OPEN_MODE)
+            _make_tree(f"{new}/{folder}", ())
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             _move_folder(old / folder, new / folder, name)
 
