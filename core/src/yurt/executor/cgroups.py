@@ -22,6 +22,7 @@ MOUNTS_FILE = "/proc/self/mountinfo"
 V1_CONTROLLERS = ("memory", "cpu", "cpuacct")
 V2_CONTROLLERS = ("cpu", "memory", "pids", "cpuset")
 SHIMS = "shims"
+READ_BYTES = 16384
 DEV_PREFIX = "yurt-dev-"
 FULL_STALL = re.compile(r"^full .*\btotal=(\d+)", re.MULTILINE)
 CPU_SHARES_MIN, CPU_SHARES_MAX = 2, 262_144
@@ -183,11 +184,16 @@ def write_setting(path: str, value: str) -> bool:
 def read_text(path: str) -> str:
     """The content of a cgroup file; empty when it cannot be read."""
     try:
-        # Without pathlib and buffers: the usage of each task is read from several files every few seconds.
-        with open(path, "rb", buffering=0) as file:
-            return file.readall().decode()
+        # Few system calls: the usage of each task is read from several files every few seconds.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        return b"".join(iter(lambda: os.read(descriptor, READ_BYTES), b"")).decode()
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
 
 
 def plan(found: Hierarchies, parent: str, *, task_id: str, spec: CgroupSpec) -> CgroupPlan:

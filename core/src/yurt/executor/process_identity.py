@@ -16,6 +16,8 @@ import psutil
 HAS_PIDFD = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 ZOMBIE_STATES = ("Z", "X")
+STAT_BYTES = 4096
+"""More than the file of a process has."""
 
 
 def boot_id() -> str:
@@ -37,9 +39,12 @@ def start_time(pid: int) -> int:
 def read_start_time(pid: int) -> int:
     """Like `start_time`; raises OSError when it cannot be read, for example for lack of descriptors."""
     try:
-        # Without pathlib and buffers: the agent looks at each process several times at its start and end.
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            fields = file.readall().rpartition(b")")[2].split()
+        # Three system calls: the agent looks at each process several times at its start and end.
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fields = os.read(descriptor, STAT_BYTES).rpartition(b")")[2].split()
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         return 0 if os.path.isdir("/proc/self") else start_time_elsewhere(pid)
     except ProcessLookupError:
