@@ -7,7 +7,7 @@ GET /v1/job/:job_id | A job. The id may hold slashes; `a%2Fversions` is the id `
 PUT /v1/job/:job_id | Registers the job of the body, whose id must be the one of the path.
 DELETE /v1/job/:job_id | Stops a job; with `purge` it is also forgotten. `global` has no effect.
 PUT /v1/job/:job_id/dispatch/payload | Starts a child of a parameterized job; the body is the payload, at most 16 KiB.
-PUT /v1/job/:job_id/periodic/force | Starts a child of a periodic job now.
+PUT /v1/job/:job_id/periodic/force | Starts a child of a periodic job now, also while another one runs.
 GET /v1/job/:job_id/action | A websocket to an action: runs it in `allocID`, or where the job runs newest.
 GET /v1/yurt/job/:job_id/logs | Logs of its tasks as one stream ([details](web-ui-api.md#logs-of-a-job)).
 GET /v1/job/:job_id/actions | The actions that its tasks declare.

