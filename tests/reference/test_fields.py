@@ -7,8 +7,10 @@ structs, the answers to writes, those about access control, those of clients, an
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +19,8 @@ import pytest
 import yurt.structs
 from yurt.client.host_usage import core_usage, measured
 from yurt.http.resources.acl.login import AuthURLBody, CompleteAuthBody
+from yurt.http.resources.jobs import JobPlace
+from yurt.http.resources.volumes import HostVolumeAnswer
 from yurt.runtime.diagnostics import host_data
 from yurt.runtime.env import RealEnv
 from yurt.server.config import AclConfig
@@ -31,7 +35,8 @@ Places = dict[tuple[str, str], str]
 
 ALIASES: Final[Types] = {
     "ACLOIDCAuthURLRequest": AuthURLBody, "ACLOIDCCompleteAuthRequest": CompleteAuthBody, "AllocFileInfo": FileInfo,
-    "NodeMetaResponse": NodeMeta,
+    "HostVolumeCreateResponse": HostVolumeAnswer, "HostVolumeRegisterResponse": HostVolumeAnswer,
+    "NamespacedID": JobPlace, "NodeMetaResponse": NodeMeta,
 }  # fmt: skip
 """Types that have another name here."""
 NOT_STORED: Final[Mapping[str, str]] = {
@@ -42,6 +47,7 @@ NOT_STORED: Final[Mapping[str, str]] = {
 }  # fmt: skip
 """Fields that are added when the object is written; `test_a_written_object_has_every_field` reads most of them."""
 LEFT_OUT: Final[Places] = {
+    ("AggregateSample", "Rate"): "a mean over ten seconds; Yurt keeps sums since the agent's start, for Prometheus",
     ("JobStabilityResponse", "JobModifyIndex"): "Nomad's servers do not write it",
     ("MemoryStats", "KernelMaxUsage"): "the kernel counts it under version 1 of cgroups only",
     ("MemoryStats", "KernelUsage"): "the kernel counts it under version 1 of cgroups only",
@@ -119,7 +125,11 @@ WRITES: Final = [
     ("SampledValue", GET, "/v1/metrics", None, "Counters"),
     ("SampledValue", GET, "/v1/metrics", None, "Samples"),
     ("AgentSchedulerWorkersInfo", GET, "/v1/agent/schedulers", None, ""),
+    ("AggregateSample", GET, "/v1/metrics", None, "Counters"),
+    ("AggregateSample", GET, "/v1/metrics", None, "Samples"),
     ("AgentHealth", GET, "/v1/agent/health", None, "server"),
+    ("AgentHealthResponse", GET, "/v1/agent/health", None, ""),
+    ("LeadershipTransferResponse", PUT, "/v1/operator/raft/transfer-leadership?id=test.global", {}, ""),
     ("RaftConfiguration", GET, "/v1/operator/raft/configuration", None, ""),
     ("TaskGroupScaleStatus", GET, "/v1/job/web/scale", None, "TaskGroups g"),
     ("VariableMetadata", PUT, "/v1/var/a", {"Path": "a", "Items": {"k": "v"}}, ""),
@@ -172,19 +182,61 @@ async def _answer(api: Api, secret: str, request: tuple[str, str, Any], part: st
     return row
 
 
-OPTIONAL: Final = {"ACLTokenListStub": {"ExpirationTime"}, "VariableMetadata": {"Lock"}}
+async def test_an_event_has_every_field() -> None:
+    async with serving() as api:
+        await api.put("/v1/jobs", JOB)
+        async with api.client.get("/v1/event/stream?topic=Job") as stream:
+            assert await stream.content.readline() == b"{}\n"
+            events = json.loads(await stream.content.readline())
+
+    assert set(FIELDS["Events"]) - events.keys() == {"Err"}, "which Nomad's Go client fills in"
+    assert set(FIELDS["Event"]) - events["Events"][0].keys() == set()
+
+
+OPTIONAL: Final = {
+    "ACLTokenListStub": {"ExpirationTime"}, "AgentHealthResponse": {"client"}, "VariableMetadata": {"Lock"},
+}  # fmt: skip
 """Fields that Nomad omits while they are empty."""
+
+
+ROOT: Final = Path(__file__).parents[2]
+OIDC, SHELL, CSI = "tests/http/login/test_oidc.py", "e2e/test_exec.py", "tests/http/test_csi_volumes.py"
+COMPARED_ELSEWHERE: Final[Mapping[str, str]] = {
+    "ACLOIDCAuthURLResponse": f"{OIDC}::test_a_login_leads_through_the_browser_to_a_token",
+    "AllocGetPauseResponse": "tests/http/test_streams.py::test_a_task_is_paused_and_resumed",
+    "AllocStopResponse": "tests/http/test_cluster.py::test_a_stopped_allocation_gets_an_evaluation",
+    "CSIPluginListStub": f"{CSI}::test_a_plugin_is_shown_with_those_who_run_it",
+    "CSIVolumeListStub": f"{CSI}::test_a_volume_is_registered_listed_read_and_forgotten",
+    "DeploymentUpdateResponse": "tests/http/test_answers.py::test_answers_have_the_fields_of_the_api",
+    "EvalDeleteResponse": "tests/http/test_more_actions.py::test_ended_evaluations_can_be_deleted_and_others_not",
+    "ExecStreamingExitResult": f"{SHELL}::test_frames_are_those_of_nomad",
+    "ExecStreamingIOOperation": f"{SHELL}::test_frames_are_those_of_nomad",
+    "ExecStreamingInput": f"{SHELL}::test_a_terminal_has_the_size_that_the_client_tells",
+    "ExecStreamingOutput": f"{SHELL}::test_frames_are_those_of_nomad",
+    "HostDataResponse": "tests/http/test_agent_debug.py::test_the_machine_is_shown_in_nomads_shape_and_without_secrets",
+    "NodeIdentityGetResponse": "tests/http/test_introduction.py::test_the_identity_of_a_node_is_shown_and_renewed",
+    "OneTimeTokenExchangeResponse": "tests/http/test_acl.py::test_a_one_time_token_gives_the_token_once",
+    "ServiceRegistrationListStub": "tests/http/test_services.py::test_services_are_listed_by_namespace_with_their_tags",
+    "ServiceRegistrationStub": "tests/http/test_services.py::test_services_are_listed_by_namespace_with_their_tags",
+}
+"""Types whose fields need more than a request to a server alone, with the test that reads them all."""
+
+
+@pytest.mark.parametrize("test", sorted(set(COMPARED_ELSEWHERE.values())))
+def test_what_is_compared_elsewhere_has_its_test(test: str) -> None:
+    path, _, name = test.partition("::")
+
+    assert f"def {name}(" in (ROOT / path).read_text()
 
 
 ENTERPRISE = "belongs to Nomad's Enterprise edition"
 MESH = "Consul's service mesh, which Yurt has not got; a job that asks for it is told so"
-OPTIONS = "the arguments of a function of Nomad's Go client, which sends them in a path or a query"
-STREAMED = "a message of a stream, compared by tests/http/test_streams.py and e2e/test_go_library.py"
-CSI = "compared by tests/http/test_csi_volumes.py"
+OPTIONS = "the arguments of a function of Nomad's Go client, which sends them in a path, a query or a header"
+OF_THE_CLIENT = "made by Nomad's Go client for its callers; no request and no answer holds it"
+IN_THE_PATH = "a body that repeats the id of the path; Nomad's servers do not read it either"
 CONTROLLER = "needs a CSI controller, which Yurt does not run"
-SMALL = "one key that the route's own test reads (tests/http)"
-INSIDE = "a part of a request that the type around it takes (test_names.py)"
-MEANS = "a mean over an interval; Yurt keeps sums since the agent's start, of which Prometheus computes rates"
+GOSSIP_KEYS = "there is no gossip key to change: mutual TLS protects the cluster, and the refusal says how"
+POINTS = "values that Nomad's agents do not record either: the list that would hold them is empty"
 NOT_HERE: Final[Mapping[str, str]] = {
     ENTERPRISE:
         "ApplyLicenseOptions AutopilotUpgrade AutopilotZone AutopilotZoneUpgradeVersions DeploymentUnblockRequest "
@@ -197,29 +249,23 @@ NOT_HERE: Final[Mapping[str, str]] = {
         "ConsulIngressListener ConsulIngressService ConsulLinkedService ConsulMeshGateway ConsulProxy "
         "ConsulSidecarService ConsulTerminatingConfigEntry ConsulTransparentProxy ConsulUpstream SidecarTask",
     OPTIONS:
-        "CSISnapshotListRequest CSIVolumeDeleteRequest CSIVolumeDeregisterRequest Config DeregisterOptions "
-        "DispatchOptions DrainOptions ErrCASConflict ForceLeaveOpts HostVolumeDeleteRequest HostVolumeListRequest "
-        "HttpBasicAuth JobListFields JobListOptions KeyringDeleteOptions KeyringRotateOptions LockLeaser "
-        "NodeIdentityGetRequest OperatorUtilizationOptions PlanOptions PprofOptions QueryMeta QueryOptions "
-        "RegisterOptions SchedulerWorkerPoolArgs TLSConfig TaskGroupHostVolumeClaimsListRequest VersionsOptions "
-        "WriteMeta WriteOptions WriteRequest",
-    STREAMED:
-        "Event Events ExecStreamingExitResult ExecStreamingIOOperation ExecStreamingInput ExecStreamingOutput "
-        "MonitorMessage",
-    CSI:
-        "CSIPluginListStub CSIVolumeCreateResponse CSIVolumeListStub CSIVolumeRegisterResponse",
+        "CSISnapshotListRequest CSIVolumeDeleteRequest CSIVolumeDeregisterRequest DeregisterOptions DispatchOptions "
+        "DrainOptions ForceLeaveOpts HostVolumeDeleteRequest HostVolumeListRequest JobListFields JobListOptions "
+        "KeyringDeleteOptions KeyringRotateOptions NodeIdentityGetRequest OperatorUtilizationOptions PlanOptions "
+        "PprofOptions QueryOptions RegisterOptions SchedulerWorkerPoolArgs TaskGroupHostVolumeClaimsListRequest "
+        "VersionsOptions WriteOptions WriteRequest",
     CONTROLLER:
         "CSISnapshot CSISnapshotCreateRequest CSISnapshotCreateResponse CSISnapshotListResponse CSIVolumeExternalStub "
-        "CSIVolumeListExternalResponse",
-    SMALL:
-        "ACLOIDCAuthURLResponse AgentHealthResponse AllocGetPauseResponse AllocStopResponse DeploymentUpdateResponse "
-        "EvalDeleteResponse HostDataResponse HostVolumeCreateResponse HostVolumeRegisterResponse "
-        "JobSubmissionResponse LeadershipTransferResponse NodeIdentityGetResponse OneTimeTokenExchangeResponse "
-        "ServiceRegistrationListStub ServiceRegistrationStub SingleDeploymentResponse",
-    INSIDE:
-        "DeploymentFailRequest DeploymentSpecificRequest HostVolumeRegisterRequest KeyringRequest Label NamespacedID",
-    MEANS:
-        "AggregateSample PointValue",
+        "CSIVolumeCreateResponse CSIVolumeListExternalResponse",
+    OF_THE_CLIENT:
+        "CSIVolumeRegisterResponse Config ErrCASConflict HttpBasicAuth JobSubmissionResponse Label LockLeaser "
+        "MonitorMessage QueryMeta SingleDeploymentResponse TLSConfig WriteMeta",
+    IN_THE_PATH:
+        "DeploymentFailRequest DeploymentSpecificRequest",
+    GOSSIP_KEYS:
+        "KeyringRequest",
+    POINTS:
+        "PointValue",
 }  # fmt: skip
 """Types that are not compared here, by the reason."""
 
@@ -227,7 +273,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
 def test_every_type_is_compared_or_says_why_not() -> None:
     """A type that Nomad adds must be compared or listed."""
     compared = {*STRUCTS, *CLIENT_TYPES, *test_names.BODIES, *(kind for kind, _, _ in test_names.ANSWERS)}
-    compared |= {kind for kind, *_ in WRITES if kind}
+    compared |= {kind for kind, *_ in WRITES if kind} | COMPARED_ELSEWHERE.keys() | {"Event", "Events"}
     listed = [name for names in NOT_HERE.values() for name in names.split()]
 
     assert len(listed) == len(set(listed))

@@ -75,6 +75,7 @@ BODIES: Final = {
     "EvalOptions": "resources.job_actions.EvalOptionsBody",
     "FuzzySearchRequest": "resources.search.FuzzySearchBody",
     "HostVolumeCreateRequest": "resources.volumes.HostVolumeBody",
+    "HostVolumeRegisterRequest": "resources.volumes.HostVolumeBody",
     "JobDispatchRequest": "resources.job_actions.JobDispatchBody",
     "JobEvaluateRequest": "resources.job_actions.JobEvaluateBody",
     "JobPlanRequest": "resources.job_actions.JobPlanBody",
