@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
+import tarfile
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import psutil
@@ -72,6 +75,26 @@ def test_a_batch_job_completes_with_its_exit_code_and_log(dev_agent: Agent) -> N
     assert (state["State"], state["Failed"]) == ("dead", False)
     assert "Exit Code: 0" in " ".join(event["DisplayMessage"] for event in state["Events"])
     assert dev_agent.cli("alloc", "logs", str(alloc["ID"])).stdout == "done\n"
+
+
+def test_the_data_of_an_ended_allocation_is_read_as_an_archive(dev_agent: Agent) -> None:
+    write = (
+        'mkdir "$NOMAD_TASK_DIR/deep"; echo own > "$NOMAD_TASK_DIR/deep/file"; echo key > "$NOMAD_SECRETS_DIR/key"; '
+        'echo shared > "$NOMAD_ALLOC_DIR/data/file"; echo gone > "$NOMAD_ALLOC_DIR/tmp/file"; echo logged'
+    )
+    register(dev_agent, raw_exec_job("archived", "/bin/sh", "-c", write, kind="batch"))
+
+    def ended() -> dict[str, Any] | None:
+        return next((each for each in dev_agent.allocs("archived") if each["ClientStatus"] == "complete"), None)
+
+    alloc = wait_for("the batch job to complete", ended)
+    with urlopen(f"{dev_agent.address}/v1/client/allocation/{alloc['ID']}/snapshot", timeout=30) as answer:
+        kind, data = answer.headers["Content-Type"], answer.read()
+
+    assert kind == "application/octet-stream"
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        files = {each.name: archive.extractfile(each).read() for each in archive if each.isfile()}  # type: ignore[union-attr]
+    assert files == {"alloc/data/file": b"shared\n", "main/local/deep/file": b"own\n"}
 
 
 def test_job_run_tells_why_a_batch_job_failed_and_that_a_finished_one_needs_nothing(dev_agent: Agent) -> None:
