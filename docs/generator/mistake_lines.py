@@ -369,6 +369,15 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
         "The agent answered 404 Not Found",
         "Paths of the API begin with /v1/, for example: yurt operator api /v1/jobs",
     ),
+    LineMistake("operator api -X FOO /v1/jobs", '"FOO" is not a method of the API', "use GET, PUT, POST, DELETE"),
+    LineMistake(
+        "operator api -X PUT /v1/nodes", "/v1/nodes has no PUT", "give another method with -X (GET, POST, DELETE)"
+    ),
+    LineMistake(
+        "scaling policy list -type=zz",
+        '"zz" is not a type of scaling policy',
+        "use horizontal, vertical_cpu, vertical_mem",
+    ),
     LineMistake("service delete web 1234", "service registration not found", "`yurt service list` lists the services"),
     LineMistake(
         "namespace apply -quota=nope team", 'names quota "nope", which does not exist', "`yurt quota list` lists them"

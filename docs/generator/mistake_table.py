@@ -680,9 +680,7 @@ FILE_MISTAKES: tuple[FileMistake, ...] = (
     ),
     FileMistake(
         "A percentage above 100",
-        {
-            "group": 'spread {\n      attribute = "${a.b}"\n      target "x" {\n        percent = 120\n      }\n    }'
-        },
+        {"group": 'spread {\n      attribute = "${a.b}"\n      target "x" {\n        percent = 120\n      }\n    }'},
         'Spread target percentage for value "x" must be between 0 and 100',
         "3:5",
         "Write a whole number from 0 to 100.",

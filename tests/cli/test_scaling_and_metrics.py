@@ -22,6 +22,12 @@ def test_policies_are_listed_and_asked_for_by_job_and_type(run: Run, api: Any) -
     assert {"job=shop", "type=hor"} <= set(api.asked[-1][1].partition("?")[2].split("&"))
 
 
+def test_an_unknown_type_of_policies_is_refused_before_any_request(run: Run, api: Any) -> None:
+    code, _, said = run("scaling", "policy", "list", "-type=zz")
+    assert (code, api.asked) == (1, [])
+    assert said.startswith('-type: "zz" is not a type of scaling policy; use horizontal, vertical_cpu, vertical_mem')
+
+
 def test_no_policies_are_said_to_be_none(run: Run, api: Any) -> None:
     api.answers["/v1/scaling/policies"] = []
     assert run("scaling", "policy", "list")[:2] == (0, "No policies found\n")
@@ -67,7 +73,7 @@ def test_the_utilization_is_written_to_a_new_file(run: Run, api: Any, tmp_path: 
     written = run("operator", "utilization", "-today-only", "-message", "monthly", "-output", str(path))
     again = run("operator", "utilization", "-output", str(path))
     assert written == (0, f"Success! Utilization reporting bundle written to: {path}\n", "")
-    assert json.loads(path.read_text()) == {"Nodes": 3}
+    assert json.loads(path.read_text()) == {"Nodes": 3, "Message": "monthly"}
     assert again[0] == 1 and "already exists; name another file with -output" in again[2]
 
 

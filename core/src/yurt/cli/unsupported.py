@@ -56,8 +56,7 @@ NO_EFFECT: dict[tuple[str, str], str] = {
     ("job validate", "vault-namespace"): _VAULT + ".",
     ("operator autopilot set-config", "disable-upgrade-migration"): "Servers are upgraded one by one, in place.",
     ("operator snapshot save", "redact"): "Snapshots hold no keys.",
-    ("operator utilization", "message"): "It is a note for the log of a licensed server; there are no licences.",
-    ("operator utilization", "today-only"): "The file has the figures of this moment, of no other day.",
+    ("operator utilization", "today-only"): "The file always has the figures of this moment, and of no earlier day.",
     ("volume create", "policy-override"): "There are no Sentinel policies to override.",
     ("volume register", "policy-override"): "There are no Sentinel policies to override.",
 }

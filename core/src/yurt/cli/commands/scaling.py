@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Final
 
 from yurt.cli.api.lookup import find_scaling_policy
 from yurt.cli.api.namespaces import warn_of_namespace
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
+from yurt.cli.errors import UsageError
 from yurt.cli.flags import text
 from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
+
+TYPES: Final = ("horizontal", "vertical_cpu", "vertical_mem")
+"""The types of scaling policies: a group's count, and what a task has of CPU or memory."""
 
 
 def show_policy(call: Invocation) -> int:
@@ -35,6 +40,9 @@ def show_policy(call: Invocation) -> int:
 def list_policies(call: Invocation) -> int:
     """Scaling policies, optionally of one job or one type."""
     is_data = wants_data(call)
+    kind = call.flags.text("type")
+    if not any(each.startswith(kind) for each in TYPES):
+        raise UsageError(f'-type: "{kind}" is not a type of scaling policy; use {", ".join(TYPES)}')
     query = {name: value for name in ("job", "type") if (value := call.flags.text(name))}
     policies: list[Json] = call.api.get("/v1/scaling/policies", query) or []
     if not policies:
@@ -76,7 +84,12 @@ COMMANDS = (
         "scaling policy list",
         "List the scaling policies of all jobs that are not stopped",
         list_policies,
-        (text("job", "Only those of this job."), text("type", "Only those of this type."), VERBOSE, *JSON_FLAGS),
+        (
+            text("job", "Only those of this job."),
+            text("type", f"Only those of this type: {', '.join(TYPES)}, or the beginning of one."),
+            VERBOSE,
+            *JSON_FLAGS,
+        ),
     ),
 )
 GROUPS = {

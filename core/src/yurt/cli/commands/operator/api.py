@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text, texts
+
+METHODS: Final = ("GET", "PUT", "POST", "DELETE")
+"""The methods that routes of the API have."""
+METHOD_NOT_ALLOWED: Final = 405
 
 
 def send_request(call: Invocation) -> int:
@@ -18,7 +23,7 @@ def send_request(call: Invocation) -> int:
 
         path += ("&" if "?" in path else "?") + urlencode({"filter": flags.text("filter")})
     body = _body()
-    method = flags.text("X").upper() or ("PUT" if body else "GET")
+    method = _method(flags.text("X")) or ("PUT" if body else "GET")
     headers = dict(_header(item) for item in flags.texts("H"))
     if flags.is_on("dryrun"):
         call.screen.line(_curl(call, method, path, headers))
@@ -35,7 +40,11 @@ def send_request(call: Invocation) -> int:
         sys.stdout.buffer.write(b"\n")
     sys.stdout.buffer.flush()
     if answer.status >= 400:
-        raise CliError(f"The agent answered {answer.status} {answer.reason}")
+        hint = ""
+        if answer.status == METHOD_NOT_ALLOWED:
+            others = ", ".join(each for each in METHODS if each != method)
+            hint = f": {path.partition('?')[0]} has no {method}; give another method with -X ({others})"
+        raise CliError(f"The agent answered {answer.status} {answer.reason}{hint}")
     return 0
 
 
@@ -50,6 +59,13 @@ def _body() -> bytes:
         return b""
     is_input = stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
     return sys.stdin.buffer.read() if is_input else b""
+
+
+def _method(given: str) -> str:
+    method = given.upper()
+    if method and method not in METHODS:
+        raise UsageError(f'-X: "{given}" is not a method of the API; use {", ".join(METHODS)}')
+    return method
 
 
 def _header(line: str) -> tuple[str, str]:
@@ -82,7 +98,7 @@ COMMANDS = (
         (
             switch("dryrun", "Print the command for curl instead."),
             text("filter", "An expression for ?filter=."),
-            text("X", "The method; default is GET, or PUT with a body."),
+            text("X", f"The method: {', '.join(METHODS)}; default is GET, or PUT with a body."),
             texts("H", 'A header, "Name: value"; may be repeated.'),
             VERBOSE,
         ),
