@@ -17,6 +17,8 @@ from yurt.testing.agent import Agent, raw_exec_job, register, stop_jobs, wait_fo
 from yurt.testing.nightly import is_nightly
 from yurt.testing.unique_ports import quiet_port
 
+from e2e.test_install import commands
+
 ROOT = Path(__file__).resolve().parent.parent
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 INSTALLED_MAX_MB = 400
@@ -182,12 +184,18 @@ def debian(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.skipif(not is_nightly(), reason="debootstrap takes minutes: make nightly runs it")
 @pytest.mark.timeout(BOOTSTRAP_LIMIT_S + 300)
-def test_the_package_is_installed_into_a_debian_of_its_own(package: Path, debian: Path) -> None:
+def test_the_package_goes_through_its_life_in_a_debian_of_its_own(package: Path, newer: Path, debian: Path) -> None:
     def inside(*command: str) -> str:
-        return run("chroot", debian, *command, PATH="/usr/sbin:/usr/bin:/sbin:/bin")
+        return run("chroot", debian, *command, PATH="/usr/sbin:/usr/bin:/sbin:/bin", DEBIAN_FRONTEND="noninteractive")
 
-    shutil.copy(package, debian / "tmp" / "yurt.deb")
-    inside("dpkg", "-i", "/tmp/yurt.deb")
+    def follow(section: str, part: str, file: str = "") -> str:
+        ((apt, *words),) = commands(section, part)
+        inside(apt, "-y", *(f"/tmp/{file}" if word.endswith(".deb") else word for word in words))
+        return inside("dpkg-query", "-W", "-f", "${Version} ${db:Status-Status}", "yurt")
+
+    shutil.copy(package, debian / "tmp" / "old.deb")
+    shutil.copy(newer, debian / "tmp" / "new.deb")
+    assert follow("As a Debian package", "apt install", "old.deb") == "0.1.0 installed"
     assert inside("getent", "passwd", "yurt").startswith("yurt:")
     shown = inside("stat", "-c", "%G %a", "/etc/yurt.d/yurt.hcl", "/var/lib/yurt")
     assert shown.splitlines() == ["yurt 640", "root 700"]
@@ -205,7 +213,11 @@ def test_the_package_is_installed_into_a_debian_of_its_own(package: Path, debian
         agent.send_signal(signal.SIGINT)
         assert agent.wait(60) == 0
 
-    inside("dpkg", "-P", "yurt")
+    assert follow("Upgrade", "apt install", "new.deb") == "0.1.1 installed"
+    assert follow("Roll back", "apt install", "old.deb") == "0.1.0 installed"
+    assert follow("Remove", "apt remove") == "0.1.0 config-files"
+    ((apt, *words),) = commands("Remove", "apt purge")
+    inside(apt, "-y", *words)
     assert not (debian / "var/lib/yurt").exists() and not (debian / "etc/yurt.d").exists()
     assert "yurt:" not in (debian / "etc/passwd").read_text()
 

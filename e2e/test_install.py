@@ -1,20 +1,29 @@
-"""The built wheels, installed into an empty environment, run an agent: as root and as an ordinary user."""
+"""The built wheels run an agent as root and as an ordinary user, and are installed, upgraded, rolled back and removed.
+
+The commands are those of docs/howto/install.md, with other folders.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from yurt.testing.agent import Agent, raw_exec_job, register
+from yurt.testing.agent import Agent, pid_is_alive, raw_exec_job, register, stop_jobs, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent
 NOBODY = 65534
+PAGE = ROOT / "docs" / "howto" / "install.md"
+BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+OLD, NEW = "0.1.0", "0.1.1"
 
 
 def uv() -> str:
@@ -98,11 +107,114 @@ def test_an_agent_of_the_wheels_runs_a_job(installed: Path, tmp_path: Path, user
     assert code == 0
 
 
-def test_a_tool_with_all_packages_has_every_driver_and_is_removed_again(wheels: Path, tmp_path: Path) -> None:
-    """The two commands of docs/howto/install.md for a user's own tool."""
-    places = {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
-    run("tool", "install", "--python", sys.executable, "--find-links", str(wheels), "yurt[all]", **places)
-    command = tmp_path / "bin" / "yurt"
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Path:
+    """A folder with the same wheels as the next version."""
+    folder = tmp_path_factory.mktemp("newer")
+    for wheel in wheels.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(folder / wheel.name.replace(OLD, NEW), "w") as new:
+            for name in old.namelist():
+                data = old.read(name)
+                if name.endswith(("dist-info/METADATA", "yurt/__init__.py")):
+                    data = data.replace(OLD.encode(), NEW.encode(), 1)
+                if name.endswith("dist-info/RECORD"):
+                    data = re.sub(rb",sha256=.*", b",,", data).replace(
+                        f"{OLD}.dist-info".encode(), f"{NEW}.dist-info".encode()
+                    )
+                new.writestr(name.replace(f"{OLD}.dist-info", f"{NEW}.dist-info"), data)
+    return folder
+
+
+def commands(section: str, part: str) -> list[list[str]]:
+    """The commands of the page's section that contain this part."""
+    text = PAGE.read_text().split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line.strip() for block in BLOCK.findall(text) for line in block.splitlines()]
+    found = [shlex.split(line) for line in lines if part in line]
+    assert found, f"no command with {part!r} in {section!r} of {PAGE}"
+    return found
+
+
+def follow(section: str, part: str, places: Mapping[str, str], **environment: str) -> str:
+    """Run such commands with other places, and return what they print."""
+    printed = ""
+    for words in commands(section, part):
+        moved = [places.get(word, word) for word in words]
+        moved = [word.replace("/opt/yurt", places.get("/opt/yurt", "")) for word in moved]
+        done = subprocess.run(
+            moved, env={**os.environ, "UV_LINK_MODE": "copy", **environment}, capture_output=True, text=True,
+            check=False, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{moved}: {done.stdout}{done.stderr}"
+        printed += done.stdout
+    return printed
+
+
+def ask(agent: Agent, section: str, part: str) -> None:
+    """Run the page's command against the agent."""
+    ((program, *words),) = commands(section, part)
+    assert program == "yurt"
+    done = agent.cli(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def versions(python: Path) -> set[str]:
+    """The versions of all of our packages in an environment."""
+    code = (
+        "from importlib.metadata import distributions; "
+        "print(*{each.version for each in distributions() if each.name.startswith('yurt')})"
+    )
+    return set(subprocess.check_output([python, "-c", code], text=True, timeout=60).split())
+
+
+@pytest.mark.timeout(600)
+def test_an_environment_is_upgraded_and_rolled_back_below_running_tasks_and_removed(
+    wheels: Path, newer: Path, tmp_path: Path
+) -> None:
+    venv, data_dir = tmp_path / "venv", tmp_path / "data"
+    places = {"/opt/yurt": str(venv), "python3": sys.executable, "dist": str(wheels)}
+    assert f"Yurt v{OLD}" in follow("From wheels", "/opt/yurt", places)
+    agent = Agent(tmp_path, data_dir=data_dir, command=[str(venv / "bin" / "yurt")])
+    try:
+        agent.start()
+        register(agent, raw_exec_job("stays", "/bin/sh", "-c", "echo $$; exec sleep 1000"))
+        (alloc,) = agent.running("stays", 1)
+        pid = int(wait_for("its pid", lambda: agent.cli("alloc", "logs", alloc["ID"]).stdout))
+        ask(agent, "Upgrade", "snapshot save")
+
+        follow("Upgrade", "/opt/yurt", {**places, "dist": str(newer)})
+        agent.interrupt()
+        agent.start()
+        assert versions(venv / "bin" / "python") == {NEW} and pid_is_alive(pid)
+        assert agent.running("stays", 1)[0]["ID"] == alloc["ID"]
+
+        agent.interrupt()
+        follow("Roll back", "/opt/yurt", places)
+        agent.start()
+        assert versions(venv / "bin" / "python") == {OLD} and pid_is_alive(pid)
+        ask(agent, "Roll back", "snapshot restore")
+        assert agent.running("stays", 1)[0]["ID"] == alloc["ID"]
+
+        ask(agent, "Remove", "node drain")
+        wait_for("the end of the task", lambda: not pid_is_alive(pid))
+    finally:
+        stop_jobs(agent)
+        agent.interrupt()
+    follow("Remove", "/opt/yurt", places)
+    assert not venv.exists()
+
+
+@pytest.mark.timeout(300)
+def test_a_tool_with_all_packages_has_every_driver_is_upgraded_rolled_back_and_removed(
+    wheels: Path, newer: Path, tmp_path: Path
+) -> None:
+    homes = {
+        "UV_TOOL_DIR": str(tmp_path / "tools"),
+        "UV_TOOL_BIN_DIR": str(tmp_path / "bin"),
+        "UV_PYTHON": sys.executable,
+    }
+    places = {"uv": uv(), "dist": str(wheels)}
+    follow("From wheels", "uv tool", places, **homes)
+    command, python = tmp_path / "bin" / "yurt", tmp_path / "tools" / "yurt" / "bin" / "python"
     agent = Agent(tmp_path, data_dir=None, command=[str(command)])
 
     agent.start()
@@ -116,5 +228,9 @@ def test_a_tool_with_all_packages_has_every_driver_and_is_removed_again(wheels: 
         path.name.replace("-", "_") for path in (ROOT / "drivers").iterdir() if (path / "pyproject.toml").exists()
     }
     assert drivers <= plugins and "nvidia" in plugins
-    run("tool", "uninstall", "yurt", **places)
+    follow("Upgrade", "uv tool", {**places, "dist": str(newer)}, **homes)
+    assert versions(python) == {NEW}
+    follow("Roll back", "uv tool", places, **homes)
+    assert versions(python) == {OLD}
+    follow("Remove", "uv tool", places, **homes)
     assert not command.exists()
