@@ -114,15 +114,18 @@ def newer(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Path:
     for wheel in wheels.glob("*.whl"):
         with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(folder / wheel.name.replace(OLD, NEW), "w") as new:
             for name in old.namelist():
-                data = old.read(name)
-                if name.endswith(("dist-info/METADATA", "yurt/__init__.py")):
-                    data = data.replace(OLD.encode(), NEW.encode(), 1)
-                if name.endswith("dist-info/RECORD"):
-                    data = re.sub(rb",sha256=.*", b",,", data).replace(
-                        f"{OLD}.dist-info".encode(), f"{NEW}.dist-info".encode()
-                    )
-                new.writestr(name.replace(f"{OLD}.dist-info", f"{NEW}.dist-info"), data)
+                new.writestr(name.replace(f"{OLD}.dist-info", f"{NEW}.dist-info"), as_newer(name, old.read(name)))
     return folder
+
+
+def as_newer(name: str, data: bytes) -> bytes:
+    """A file of a wheel in the next version."""
+    if name.endswith(("dist-info/METADATA", "yurt/__init__.py")):
+        return data.replace(OLD.encode(), NEW.encode(), 1)
+    if name.endswith("dist-info/RECORD"):
+        named = data.replace(f"{OLD}.dist-info".encode(), f"{NEW}.dist-info".encode())
+        return re.sub(rb",sha256=.*", b",,", named)
+    return data
 
 
 def commands(section: str, part: str) -> list[list[str]]:
