@@ -144,7 +144,7 @@ def follow(section: str, part: str, places: Mapping[str, str], **environment: st
         moved = [places.get(word, word) for word in words]
         moved = [word.replace("/opt/yurt", places.get("/opt/yurt", "")) for word in moved]
         done = subprocess.run(
-            moved, env={**os.environ, "UV_LINK_MODE": "copy", **environment}, capture_output=True, text=True,
+            moved, env={**os.environ, "UV_LINK_MODE": "copy", "PIP_NO_COMPILE": "1", **environment}, capture_output=True, text=True,
             check=False, timeout=300,
         )  # fmt: skip
         assert done.returncode == 0, f"{moved}: {done.stdout}{done.stderr}"
