@@ -24,6 +24,8 @@ NOBODY = 65534
 PAGE = ROOT / "docs" / "howto" / "install.md"
 BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 OLD, NEW = "0.1.0", "0.1.1"
+QUICKLY = {"UV_LINK_MODE": "copy", "PIP_NO_COMPILE": "1"}
+"""Settings of uv and pip."""
 
 
 def uv() -> str:
@@ -57,7 +59,7 @@ def open_to_everyone(folder: Path) -> None:
 
 def run(*arguments: str, **environment: str) -> None:
     """Run uv in the checkout."""
-    everything = {**os.environ, "UV_LINK_MODE": "copy", **environment}
+    everything = {**os.environ, **QUICKLY, **environment}
     subprocess.run([uv(), *arguments], cwd=ROOT, env=everything, check=True, timeout=300, capture_output=True)
 
 
@@ -144,9 +146,13 @@ def follow(section: str, part: str, places: Mapping[str, str], **environment: st
         moved = [places.get(word, word) for word in words]
         moved = [word.replace("/opt/yurt", places.get("/opt/yurt", "")) for word in moved]
         done = subprocess.run(
-            moved, env={**os.environ, "UV_LINK_MODE": "copy", "PIP_NO_COMPILE": "1", **environment}, capture_output=True, text=True,
-            check=False, timeout=300,
-        )  # fmt: skip
+            moved,
+            env={**os.environ, **QUICKLY, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
         assert done.returncode == 0, f"{moved}: {done.stdout}{done.stderr}"
         printed += done.stdout
     return printed
