@@ -15,12 +15,13 @@ from yurt.testing.services.fork_server import fork_server
 LEFT_LIMIT_S = 30.0
 LONGEST = (
     "test_turning_on_tls", "test_install", "test_cluster_changes", "test_disconnects", "test_memory_pressure",
-    "test_go_api_suite", "test_debian_package", "test_acl_faults", "test_far_clients", "test_isolated_tasks", "test_cluster_servers",
-    "test_cluster_words", "test_concurrent_requests", "test_docs", "test_region_servers", "test_networks",
-    "test_cluster_faults", "test_tls", "test_podman", "test_ui_pages", "test_ui_actions", "test_leaks",
-    "test_key_encryption", "test_csi", "test_docker", "test_driver_kit", "test_site_tools", "test_devices",
-    "test_go_library", "test_idle_devices", "test_acl_clients", "test_python_nomad_suite", "test_service_discovery",
-    "test_workload_identity", "test_split_gpus", "test_reserved_cores", "test_host_volumes", "test_introduction",
+    "test_go_api_suite", "test_debian_package", "test_acl_faults", "test_far_clients", "test_isolated_tasks",
+    "test_cluster_servers", "test_cluster_words", "test_concurrent_requests", "test_docs", "test_region_servers",
+    "test_networks", "test_cluster_faults", "test_tls", "test_podman", "test_ui_pages", "test_ui_actions",
+    "test_leaks", "test_key_encryption", "test_csi", "test_docker", "test_driver_kit", "test_site_tools",
+    "test_devices", "test_go_library", "test_idle_devices", "test_acl_clients", "test_python_nomad_suite",
+    "test_service_discovery", "test_workload_identity", "test_split_gpus", "test_reserved_cores", "test_host_volumes",
+    "test_introduction",
 )  # fmt: skip
 """The files that take longest come first, so that in the end no worker is alone with one of them."""
 
