@@ -71,6 +71,17 @@ def test_a_server_that_went_before_its_member_began_is_put_out() -> None:
         assert gone is not None and gone.address == members[-1].etcd_addr
 
 
+@pytest.mark.parametrize("status", [LEFT, FAILED])
+def test_a_server_that_joins_at_the_address_of_a_gone_one_is_kept(status: str) -> None:
+    """A renamed machine is a new server; the old name stays among the members for a while."""
+    gone, *others = servers(status, ALIVE, ALIVE, ALIVE, ALIVE)
+    joining = replace(others[-1], etcd_addr=gone.etcd_addr)
+    members = [gone, *others[:-1], joining]
+    begun = voters(members)[1:]
+    unnamed = [replace(each, name="") if each.name == joining.name else each for each in begun]
+    assert removable_servers(unnamed, members, DEFAULTS, expired={gone.name}) is None
+
+
 def test_nobody_is_put_out_by_a_minority() -> None:
     assert put_out(servers(ALIVE, FAILED, FAILED, LEFT)) == ""
     assert put_out(servers(ALIVE, FAILED, FAILED)) == ""

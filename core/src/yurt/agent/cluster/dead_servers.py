@@ -43,10 +43,14 @@ def removable_servers(
 
 
 def _server_of(voter: Voter, members: Iterable[Member]) -> Member | None:
-    """The server of an etcd member; one that has not begun has no name in etcd's data, only its address."""
-    return next(
-        (each for each in members if (each.name == voter.name if voter.name else each.etcd_addr == voter.address)), None
-    )
+    """The server of an etcd member; one that has not begun has no name in etcd's data, only its address.
+
+    An address may have belonged to a server of another name that left or failed: the one that is there counts.
+    """
+    if voter.name:
+        return next((each for each in members if each.name == voter.name), None)
+    found = [each for each in members if each.etcd_addr == voter.address]
+    return next((each for each in found if each.status == ALIVE), found[0] if found else None)
 
 
 class DeadServerCleanup:
