@@ -47,10 +47,14 @@ class AgentDataDir:
         """Sockets and other files that are of no use after the agent's end."""
         return self.root / "run"
 
-    def close(self) -> None:
-        """Unlock the directory; a temporary one is removed with its content."""
+    def remove_if_temporary(self) -> None:
+        """Remove a temporary directory with its content, which takes as long as its files are many. Blocks."""
         if self.is_temporary:
             shutil.rmtree(self.root, ignore_errors=True)
+
+    def close(self) -> None:
+        """Unlock the directory; a temporary one is removed with its content."""
+        self.remove_if_temporary()
         self._owned.close()
 
 

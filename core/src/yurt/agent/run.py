@@ -316,6 +316,7 @@ class _Agent:
             except TimeoutError:
                 log.error("tasks did not stop within %d s", STOP_TASKS_LIMIT_S)
         await parts.stop(leaves=leaves)
+        await self.env.in_thread(self.data.remove_if_temporary)  # what tasks have left may be a million files
         if self.first_signal.hint is not None:
             self.first_signal.hint.cancel()
         self.end_limit.begin(code=0)
