@@ -194,7 +194,7 @@ class Server:
         self.membership = Near(own, env=world)
         exchange = NearExchange(self.membership, security=ServerSecurity(TlsSettings()), env=world)
         exchange.world = world
-        self.admitter = Admitter(Admin(self.full, world), self.membership, AutopilotConfiguration)
+        self.admitter = Admitter(Admin(self.full, world), self.membership, AutopilotConfiguration, env=world)
         config = make_config(given, {}, is_dev=False)
         self.etcd = OwnEtcd(
             config, self._folder, membership=self.membership, exchange=exchange, env=world, tls=TlsSettings()

@@ -89,7 +89,7 @@ async def server(folder: Path, name: str, port: int) -> AsyncIterator[Server]:
     exchange = Exchange(membership, security=SECURITY, env=env)
     etcd = OwnEtcd(config, folder, membership=membership, exchange=exchange, env=env, tls=TlsSettings())
     admin = OwnEtcdAdmin(etcd.endpoint)
-    admit = Admitter(admin, membership, AutopilotConfiguration).admit
+    admit = Admitter(admin, membership, AutopilotConfiguration, env=env).admit
     listener = MembersListener(membership, security=SECURITY, admit=admit)
     await listener.start(f"127.0.0.1:{serf}")
     async with asyncio.TaskGroup() as group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from yurt.agent.cluster.voters import REMOVE_LIMIT_S, Admitter, Reach, Voter, peer_urls, put_out
@@ -56,8 +57,19 @@ class FakeEtcd:
 A, B, C = (member(name, etcd_addr=f"127.0.0.1:{port}") for name, port in (("a", 1), ("b", 2), ("c", 3)))
 
 
+class Pauses(FakeEnv):
+    """Its waits end at once, after what happens `meanwhile`."""
+
+    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.meanwhile = meanwhile
+
+    async def sleep(self, seconds: float) -> None:
+        self.meanwhile()
+
+
 def admitter(etcd: FakeEtcd, *members: Member, **config: bool) -> Admitter:
-    return Admitter(etcd, FakeCluster(*members), lambda: AutopilotConfiguration(**config))
+    return Admitter(etcd, FakeCluster(*members), lambda: AutopilotConfiguration(**config), env=Pauses())
 
 
 async def test_a_new_server_is_told_all_members_by_name() -> None:
@@ -69,7 +81,7 @@ async def test_a_new_server_is_told_all_members_by_name() -> None:
 
 async def test_a_server_that_cannot_apply_the_state_is_not_admitted() -> None:
     etcd = FakeEtcd(A, B)
-    refusing = Admitter(etcd, FakeCluster(A, B), AutopilotConfiguration, rules=lambda: RULES_VERSION)
+    refusing = Admitter(etcd, FakeCluster(A, B), AutopilotConfiguration, env=FakeEnv(), rules=lambda: RULES_VERSION)
     for rules, applied in ((RULES_VERSION - 1, RULES_VERSION - 1), (0, UNPUBLISHED_RULES)):
         with pytest.raises(Conflict, match=f"follows rules {RULES_VERSION}, and c.global applies {applied}"):
             await refusing.admit(replace(C, rules=rules))
@@ -127,6 +139,15 @@ async def test_a_member_that_another_server_is_about_to_begin_stays() -> None:
     etcd, other = FakeEtcd(A, B), member("d", etcd_addr="127.0.0.1:4")
     await admitter(etcd, A, B, other).admit(other)
     await admitter(etcd, A, B, C, other).admit(C)
+    assert etcd.calls == ["add 127.0.0.1:4", "add 127.0.0.1:3"]
+
+
+async def test_a_member_whose_server_is_not_known_here_yet_stays() -> None:
+    """Two servers may admit one each at the same time; they tell each other within a second or two."""
+    etcd, other, known = FakeEtcd(A, B), member("d", etcd_addr="127.0.0.1:4"), FakeCluster(A, B, C)
+    await admitter(etcd, A, B, other).admit(other)
+    env = Pauses(meanwhile=lambda: setattr(known, "fixed", (A, B, C, other)))
+    await Admitter(etcd, known, AutopilotConfiguration, env=env).admit(C)
     assert etcd.calls == ["add 127.0.0.1:4", "add 127.0.0.1:3"]
 
 

@@ -69,7 +69,7 @@ class ServerCluster:
 
             self._etcd = OwnEtcd(config, folder, membership=self._membership, exchange=self._exchange, env=env, tls=tls)
             self._admin = OwnEtcdAdmin(self._etcd.endpoint)
-            admit = Admitter(self._admin, self._membership, self._autopilot, rules=lambda: local.rules).admit
+            admit = Admitter(self._admin, self._membership, self._autopilot, env=env, rules=lambda: local.rules).admit
         elif engine in ALONE:
             self._membership.subscribe(self._warn_of_twins)
         self._listener = MembersListener(self._membership, security=self._security, admit=admit, counts=local)

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 PROBE_LIMIT_S = 1.0
 REMOVE_LIMIT_S, REMOVE_PAUSE_S = 10.0, 0.5
 LEAVE_LIMIT_S, LEAVE_PAUSE_S = 10.0, 0.5
+CLAIM_S = 3.0
+"""How long a member may belong to no known server: another server may have admitted its own a moment ago."""
 
 
 class Reach(Enum):
@@ -137,9 +139,11 @@ class Admitter:
         directory: Directory,
         config: Callable[[], AutopilotConfiguration],
         *,
+        env: Env,
         rules: Callable[[], int] = lambda: 0,
     ) -> None:
         """`rules`: the newest that the state of the cluster follows."""
+        self._env = env
         self._rules = rules
         self._etcd = etcd
         self._directory = directory
@@ -189,6 +193,12 @@ class Admitter:
 
     async def _is_abandoned(self, voter: Voter) -> bool:
         """Whether a member that has never begun belongs to no server; etcd counts it among those it needs."""
+        if not await self._is_unclaimed(voter):
+            return False
+        await self._env.sleep(CLAIM_S)
+        return voter in await self._etcd.voters() and await self._is_unclaimed(voter)
+
+    async def _is_unclaimed(self, voter: Voter) -> bool:
         if voter.name or any(voter.address == each.etcd_addr for each in self._directory.members()):
             return False
         return not await _answers(voter.address)
