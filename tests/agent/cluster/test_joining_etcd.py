@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -236,6 +237,17 @@ async def test_a_join_whose_member_was_removed_meanwhile_is_asked_for_again(tmp_
         (added,) = [each for each in await founders[0].admin.voters() if each.address == f"127.0.0.1:{port}"]
         await put_out(founders[0].admin, added.id, RealEnv())
         async with server(folder, "b", port) as again:
+            await join(again, founders)
+
+
+async def test_a_join_whose_files_are_damaged_meanwhile_is_asked_for_again(tmp_path: Path) -> None:
+    async with founded(tmp_path, "ac") as founders:
+        folder = tmp_path / "b"
+        folder.mkdir()
+        await cut_join(folder, quiet_port(), founders, "log", is_killed=True)
+        (segment,) = folder.rglob("*.wal")
+        shutil.copy(segment, segment.with_name("0000000000000002-0000000000000000.wal"))  # There is no 1.
+        async with server(folder, "b", quiet_port()) as again:
             await join(again, founders)
 
 

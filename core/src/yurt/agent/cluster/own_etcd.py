@@ -220,12 +220,12 @@ class OwnEtcd:
         record, name, cluster = self._record.now, self._membership.own.name, self._record.now.joining
         if not record.is_joining or not cluster:
             return False
-        if cluster.get(name) != self.peer_url:
-            if not (await self._env.in_thread(join_progress, self.folder)).is_member:
-                return False
-            cluster = {name: self.peer_url}  # A member reaches the others, and tells them its address.
-        log.info("etcd member goes on with its join: members=%s", ", ".join(sorted(record.joining)))
         try:
+            if cluster.get(name) != self.peer_url:
+                if not (await self._env.in_thread(join_progress, self.folder)).is_member:
+                    return False
+                cluster = {name: self.peer_url}  # A member reaches the others, and tells them its address.
+            log.info("etcd member goes on with its join: members=%s", ", ".join(sorted(record.joining)))
             await self._start(cluster, is_new=False)
         except (Unavailable, DamagedMember) as error:
             log.info("etcd member asks again to be admitted: reason=%s", error)
