@@ -43,7 +43,7 @@ from yurt.testing.fakes import eventually
 from yurt.testing.unique_ports import quiet_port
 
 LIMIT_S = 60.0
-ENTRIES, AT_ONCE = 9_000, 500
+ENTRIES, AT_ONCE = 9_000, 100
 """So many that etcd has made a snapshot, and kept only the last 5,000 entries before it."""
 SECURITY = ServerSecurity(TlsSettings())
 
