@@ -15,6 +15,7 @@ from yurt.scheduler.plan_check import check_plan
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Snapshot
 from yurt.structs import commands as c
+from yurt.structs import status
 from yurt.structs.alloc import DesiredTransition, TaskState
 from yurt.structs.constraint import Constraint
 from yurt.structs.evaluation import Evaluation
@@ -138,6 +139,26 @@ def test_missing_members_of_a_batch_gang_are_not_placed_alone_while_a_drain_take
     state = _with(state, c.SetDesiredTransitions(transitions=leaving))
     made = _attempt(state, job).plan
     assert {stop.id for stop in made.stops} == leaving.keys() and not made.placements
+
+
+@pytest.mark.parametrize("end", ["complete", "failed"])
+def test_members_of_a_batch_gang_that_a_drain_has_stopped_do_not_count_when_the_missing_ones_find_room(
+    end: status.ClientStatus,
+) -> None:
+    job = _job(_group("gang", 5, ROOM, least=3), type="batch")
+    state = _state(3, job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    drained = DesiredTransition(migrate=True, migrate_disable_placement=True)
+    state = _with(state, c.SetDesiredTransitions(transitions={each.id: drained for each in state.allocs.values()}))
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    states = {"web": TaskState(state="dead", failed=end == "failed", finished_at=factories.NOW)}
+    reports = tuple(
+        c.AllocUpdate(id=each.id, node_id=each.node_id, client_status=end, task_states=states)
+        for each in state.allocs.values()
+    )
+    state = _with(state, c.UpdateAllocsFromClient(updates=reports, now=factories.NOW))
+    state = _with(state, *(c.RegisterNode(node=_node(number)) for number in (10, 11)))
+    assert len(reports) == 3 and not _attempt(state, job).plan.placements
 
 
 @pytest.mark.parametrize("kind", ["service", "batch"])

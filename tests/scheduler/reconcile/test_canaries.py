@@ -160,6 +160,21 @@ def test_a_version_that_comes_while_a_lost_client_is_waited_for_has_its_canaries
     assert [alloc.deployment_status is not None and alloc.deployment_status.canary for alloc in of_new] == [True]
 
 
+def test_a_group_that_loses_all_its_clients_while_it_tries_a_version_has_a_canary_afterwards() -> None:
+    cluster, job, _ = _canarying(2, disconnect=DisconnectStrategy(stop_on_client_after=seconds(60), replace=True))
+    for node_id in sorted({alloc.node_id for alloc in cluster.live(job)}):
+        cluster.do(c.SetNodeStatus(node_id=node_id, status="down", updated_at=1))
+    cluster.evaluate(job)
+    assert not cluster.live(job)
+    cluster.now = UnixNano(cluster.followups[0].wait_until)
+    cluster.settle(job)
+    (canary,) = cluster.live(job)
+    assert canary.deployment_status is not None and canary.deployment_status.canary
+    cluster.do(c.PromoteDeployment(deployment_id=canary.deployment_id, now=cluster.now))
+    cluster.settle(job)
+    assert cluster.names(job) == ["web.web[0]", "web.web[1]"]
+
+
 def test_what_a_growing_group_updates_after_its_promotion_leaves_the_canaries_their_names() -> None:
     cluster = PlannedCluster()
     update = factories.update_strategy(canary=1)
@@ -274,3 +289,22 @@ def test_a_returning_allocation_competes_with_its_replacement_and_not_with_the_o
     cluster.evaluate(job)
     assert cluster.state.allocs[other.id].desired_status == status.DESIRED_RUN
     assert _reachable(cluster, job) == [("web.web[0]", 0, False), ("web.web[0]", 1, True), ("web.web[1]", 0, False)]
+
+
+def test_a_disconnected_canary_that_is_not_to_be_replaced_gets_no_second_one() -> None:
+    cluster, job, canary = _canarying(2, disconnect=DisconnectStrategy(lost_after=seconds(600), replace=False))
+    cluster.do(c.SetNodeStatus(node_id=canary.node_id, status="disconnected", updated_at=1))
+    cluster.evaluate(job)
+    assert sorted(map(_version, cluster.live(job))) == [0, 0, 1]
+    assert cluster.state.allocs[canary.id].client_status == status.CLIENT_UNKNOWN
+
+
+def test_a_member_that_failed_is_replaced_although_a_canary_disconnects_in_that_moment() -> None:
+    cluster, job, canary = _canarying(2, disconnect=_disconnecting())
+    (failed,) = [alloc for alloc in cluster.live(job) if alloc.name != canary.name]
+    cluster.end(failed, status.CLIENT_FAILED)
+    cluster.now = UnixNano(cluster.now + seconds(3600))
+    cluster.do(c.SetNodeStatus(node_id=canary.node_id, status="disconnected", updated_at=1))
+    cluster.evaluate(job)
+    assert _reachable(cluster, job) == [("web.web[0]", 0, False), ("web.web[0]", 1, True), ("web.web[1]", 0, False)]
+    assert cluster.state.allocs[failed.id].next_allocation

@@ -10,9 +10,11 @@ from collections.abc import Collection
 
 from yurt.scheduler.reconcile import results as why
 from yurt.scheduler.reconcile.alloc_names import NameIndex
+from yurt.scheduler.reconcile.classify import Classified
 from yurt.scheduler.reconcile.group_context import GroupContext
 from yurt.scheduler.reconcile.group_results import GroupResults
 from yurt.scheduler.reconcile.group_rollout import GroupRollout
+from yurt.scheduler.reconcile.replacements import Replacements
 from yurt.scheduler.reconcile.results import PlacementRequest
 from yurt.scheduler.reconcile.update_kind import is_older
 from yurt.structs.alloc import Allocation
@@ -53,22 +55,25 @@ class Canaries:
         return NONE if self._rollout.state is None or self._rollout.state.promoted else self.ids
 
     def take_out_leaving(
-        self, migrate: list[Allocation], now: list[Allocation], lost: list[Allocation], away: list[Allocation]
+        self, classes: Classified, present: Replacements, lost: list[Allocation], away: list[Allocation]
     ) -> list[Allocation]:
         """Take out canaries that need replacements: those on draining, lost or disconnected nodes and failed ones.
 
         They leave the group's own sets, as do disconnected ones that have a replacement; those that migrate are
-        stopped.
+        stopped. A disconnected one that gets none (`replace = false`) still counts.
         """
         if not self.unpromoted:
             return []
+        replaced_ids = {alloc.id for alloc in away}
         unreplaced = [alloc for alloc in away if not alloc.next_allocation and not is_terminal(alloc)]
-        leaving = [alloc for alloc in (*migrate, *now, *lost, *unreplaced) if alloc.id in self.ids]
-        for alloc in migrate:
+        leaving = [alloc for alloc in (*classes.migrate, *present.now, *lost, *unreplaced) if alloc.id in self.ids]
+        for alloc in classes.migrate:
             if alloc.id in self.ids and alloc.desired_status not in SERVER_TERMINAL:
                 self._results.stop(alloc, why.MIGRATING)
-        for others in (migrate, now, away):
+        disconnecting = [alloc for alloc in classes.disconnecting if alloc.id in self.ids]
+        for others in (classes.migrate, classes.disconnecting, present.now, away):
             others[:] = [alloc for alloc in others if alloc.id not in self.ids]
+        present.present.extend(alloc for alloc in disconnecting if alloc.id not in replaced_ids)
         return leaving
 
     def place(
@@ -88,7 +93,9 @@ class Canaries:
         desired = group.canaries if group.max_parallel and self._context.job.type == JOB_SERVICE else 0
         promoted = self._rollout.is_promoted
         canaries = [alloc for alloc in retained if alloc.id in self.ids]
-        is_required = bool(destructive or leaving) and len(canaries) < desired and not promoted
+        in_state = self._rollout.state is not None and self._rollout.state.desired_canaries > 0 and not promoted
+        # Also without any older allocation: after all were lost, only canaries can be promoted and bring the others.
+        is_required = bool(destructive or leaving or in_state) and len(canaries) < desired and not promoted
         missing = desired - len(canaries)
         placed = leaving[:missing] if is_required else []
         assert not is_required or missing > 0, (desired, len(canaries))
@@ -102,7 +109,6 @@ class Canaries:
             assert len(places) <= missing, (len(places), missing, "no more canaries than the update asks for")
             self._results.of_job.place.extend(places)
             self._results.counts["canary"] += missing
-        in_state = self._rollout.state is not None and self._rollout.state.desired_canaries > 0 and not promoted
         return is_required or in_state
 
     def _canary_for(self, alloc: Allocation) -> PlacementRequest:

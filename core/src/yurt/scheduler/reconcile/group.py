@@ -20,6 +20,7 @@ from yurt.structs.status import (
     CLIENT_COMPLETE,
     CLIENT_LOST,
     DESIRED_EVICT,
+    DESIRED_RUN,
     JOB_BATCH,
     NODE_READY,
     SERVER_TERMINAL,
@@ -86,7 +87,7 @@ class GroupReconciler:
         away.extend(disconnects.disconnect(classes.disconnecting))
         is_waiting = disconnects.wait_for_clients(lost, allocs)
         # Canaries run beyond the count under names of others, so they leave the sets before names are indexed.
-        leaving = canaries.take_out_leaving(classes.migrate, present.now, lost, away)
+        leaving = canaries.take_out_leaving(classes, present, lost, away)
         absent = [alloc for alloc in (*lost, *away) if alloc not in leaving]
         names = NameIndex(
             self.job.id,
@@ -284,13 +285,17 @@ class GroupReconciler:
         return frozenset(old[:lacking] if lacking <= len(old) else ())
 
     def _ended_members(self, retained: list[Allocation]) -> set[str]:
-        """The members of a gang that count but no longer run; those of a batch job that have done their work do."""
+        """The members of a gang that count but no longer run; those of a batch job that have done their work do.
+
+        One that a drain or its user has stopped has not, although its client reports it as complete too.
+        """
         if self.group.gang is None:
             return set()
         return {
             alloc.id
             for alloc in retained
-            if is_terminal(alloc) and not (self.is_batch and alloc.client_status == CLIENT_COMPLETE)
+            if is_terminal(alloc)
+            and not (self.is_batch and alloc.client_status == CLIENT_COMPLETE and alloc.desired_status == DESIRED_RUN)
         }
 
     def _lacking(self, retained: list[Allocation], ended: set[str], classes: Classified) -> int:
