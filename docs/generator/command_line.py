@@ -80,7 +80,7 @@ def exit_codes() -> str:
         ("0", "Success."),
         ("1", "An error, on standard error; a wrong command line as well."),
         ("2", "A command that follows an evaluation: something could not be placed."),
-        (str(main.EXIT_NOT_A_COMMAND), "There is no such command."),
+        (str(main.EXIT_NOT_A_COMMAND), "The first word is no command."),
         (str(main.EXIT_INTERRUPTED), "Ctrl-C, or the reader of the output has gone."),
     ]
     return "## Exit codes\n\n" + table(("Code", "Means"), rows) + "\n\nWhere a command means more, its section says so."
@@ -140,8 +140,8 @@ def absent() -> str:
     for name, lost in sorted(ABSENT_FLAGS.items()):
         rows += [(code(f"{name} -{start}*"), cell(f"{reason}.")) for start, reason in lost]
     head = (
-        "## What Nomad has and Yurt lacks\n\nEverything else of Nomad's command line exists. These end with "
-        f"{main.EXIT_NOT_A_COMMAND} (commands) or 1 (options) and say why."
+        "## What Nomad has and Yurt lacks\n\nEverything else of Nomad's command line exists. These end with 1 "
+        "and say why."
     )
     return f"{head}\n\n" + table(("Command or option", "Why, or what serves instead"), rows)
 
