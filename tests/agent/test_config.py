@@ -386,6 +386,11 @@ def test_the_shown_configuration_hides_secrets_of_plugins_options_and_headers() 
         **SERVER,
         "client": {"options": {"consul.token": "geheim", "driver.raw_exec.enable": "1"}, "intro_token": "geheim"},
         "http_api_response_headers": {"Authorization": "geheim"},
+        "keyring": {
+            "transit": {"address": "https://me:geheim@vault", "token": "geheim", "key_name": "k", "active": True}
+        },
+        "etcd": {"endpoints": ["https://me:geheim@host:2379"]},
+        "telemetry": {"otlp": {"endpoint": "https://me:geheim@host:4318"}},
         "plugin": {
             "docker": {"config": [docker], "args": ["-token", "geheim", "--api-key=geheim", "-v"]},
             "other": {"config": {"url": "https://me:geheim@host/x", "pem": "-----BEGIN RSA PRIVATE KEY-----geheim"}},

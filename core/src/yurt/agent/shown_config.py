@@ -162,7 +162,8 @@ def _filled(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str,
 
 
 def _shown(data: Mapping[str, Any], above: str) -> dict[str, Any]:
-    """A block's keys in Go's spelling. In maps with free names, secrets are recognized by name and by value."""
+    """A block's keys in Go's spelling, without passwords in addresses. In maps with free names, secrets are recognized
+    by name too."""
     shown: dict[str, Any] = {}
     for name, setting in data.items():
         path = f"{above}{name}"
@@ -170,7 +171,7 @@ def _shown(data: Mapping[str, Any], above: str) -> dict[str, Any]:
         if name in LABELLED and isinstance(value, Mapping):
             shown[LABELLED[name]] = [_labelled(name, label, body) for label, body in value.items()] or None
         elif not isinstance(value, Mapping):
-            shown[_go_name(path)] = parse_duration(value) if path in NANOSECONDS else value
+            shown[_go_name(path)] = parse_duration(value) if path in NANOSECONDS else redacted(value)
         elif name in FREE_FORM:
             shown[_go_name(path)] = redacted(value)
         else:
