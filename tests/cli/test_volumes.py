@@ -78,3 +78,13 @@ def test_a_volume_is_deleted_whatever_its_type(api: Any, run: Any, kind: str, pa
 
     api.answers["/v1/volumes"] = []
     assert run("volume", "delete", "data")[2].startswith('No volume(s) with prefix or ID "data" found\n')
+
+
+def test_the_beginning_of_an_id_deletes_no_csi_volume_unless_its_type_is_given(api: Any, run: Any) -> None:
+    stub = {"ID": "data-prod", "Name": "data-prod", "Namespace": "default"}
+    api.answers["/v1/volumes"] = lambda query: [stub] if "type=csi" in query else []
+    api.answers["/v1/volume/csi/data-prod/delete"] = {}
+
+    code, _, error = run("volume", "delete", "data")
+    assert code == 1 and "give its whole ID" in error and all(method == "GET" for method, *_ in api.asked)
+    assert run("volume", "delete", "-type=csi", "data")[0] == 0

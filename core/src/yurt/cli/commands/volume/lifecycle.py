@@ -37,11 +37,16 @@ def create_volume(call: Invocation) -> int:
 
 def delete_volume(call: Invocation) -> int:
     """Delete the volume and its data."""
-    kind = call.flags.text("type")
-    if kind not in ("", HOST, CSI):
-        raise UsageError(f'-type is host or csi, not "{kind}"')
-    kind, volume = find_any(call, call.args[0], kind)
+    given, asked = call.args[0], call.flags.text("type")
+    if asked not in ("", HOST, CSI):
+        raise UsageError(f'-type is host or csi, not "{asked}"')
+    kind, volume = find_any(call, given, asked)
     if kind == CSI:
+        # A host volume may be meant that is gone already: the beginning of an ID is then no sign of this volume.
+        if not asked and given not in (volume["ID"], volume["Name"]):
+            raise CliError(
+                f'No volume has the ID or name "{given}". To delete the CSI volume {volume["ID"]}, give its whole ID.'
+            )
         return _delete_csi(call, volume)
     query = {"namespace": volume["Namespace"], "force": call.flags.is_on("force") or None}
     call.api.delete(f"/v1/volume/host/{volume['ID']}/delete", query)
@@ -111,7 +116,7 @@ COMMANDS = (
         delete_volume,
         (
             SECRET,
-            text("type", "The type of the volume: host or csi; either without it."),
+            text("type", "The type of the volume: host or csi; either without it, a CSI volume by its whole ID."),
             switch("force", "Forget the volume even when its node or plugin fails."),
         ),
         (1, 1),
