@@ -71,6 +71,19 @@ def test_a_job_that_was_stopped_since_gets_no_placements(count: int, is_purged: 
     assert result.refresh_index == state.index
 
 
+@pytest.mark.parametrize("count", [3, 40])
+def test_a_job_that_was_purged_and_registered_again_gets_no_placements_of_the_former_one(count: int) -> None:
+    job = _job("web", count, cpu=1)
+    state = _state(job)
+    late = _plan(state, job)
+    state = _do(state, c.DeregisterJob(namespace="default", job_id=job.id, purge=True))
+    state = _do(state, c.RegisterJob(job=_job("web", count, cpu=2)))
+    assert state.version("default", job.id, late.placements[0].job_version) is not None
+    result = check_plan(state, late)
+    assert result.accepted.is_empty
+    assert set(result.rejected_nodes.values()) == {"job was purged and registered again"}
+
+
 def test_all_at_once_places_all_or_nothing() -> None:
     first, second = _job("first", 1), replace(_job("second", 3), all_at_once=True)
     state = _state(first, second)

@@ -108,7 +108,7 @@ def _accepted(checker: _Checker, rejected: dict[str, str]) -> Plan:
     another node."""
     plan = checker.plan
     while rejected:
-        if plan.all_at_once or checker.is_stopped:
+        if plan.all_at_once or checker.job_refusal:
             return _nothing(plan)
         # Refusing nodes first, then gangs: what the nodes refused may leave a gang below its minimum.
         accepted = _whole_gangs(_without(plan, rejected))
@@ -190,7 +190,7 @@ class _Checker:
         What the plan stops there is not counted as free, so other nodes may have room too.
         """
         plan, columns, rows_of = self.plan, self.snapshot.columns, self.snapshot.columns.rows.get
-        if self.is_stopped or not self._versions_known():
+        if self.job_refusal or not self._versions_known():
             return frozenset()
         doubtful = {update.node_id for update in plan.in_place} | {update.node_id for update in plan.attributes}
         allocs = self.snapshot.allocs
@@ -280,10 +280,16 @@ class _Checker:
         return {node_id: reason for node_id, reason in refusals if reason}
 
     @cached_property
-    def is_stopped(self) -> bool:
-        """Whether the job was stopped or purged since the plan was made."""
+    def job_refusal(self) -> str:
+        """The reason if the job was stopped or purged since the plan was made; "" when it was not.
+
+        One that was purged and registered again begins with the same version numbers: the plan is not about these.
+        """
         job = self.snapshot.jobs.get((self.plan.namespace, self.plan.job_id))
-        return job is None or job.stop
+        if job is None or job.stop:
+            return f"{JOB_REFUSAL}is stopped"
+        is_another = 0 < self.plan.snapshot_index < job.create_index
+        return f"{JOB_REFUSAL}was purged and registered again" if is_another else ""
 
     def _stale(self, part: _NodePart) -> str:
         """A reason if the part updates a deleted allocation, or places a duplicate id, a stopped job or a missing
@@ -295,8 +301,8 @@ class _Checker:
         for placement in part.placements:
             if placement.id in allocs:
                 return "allocation exists already"
-            if self.is_stopped:
-                return f"{JOB_REFUSAL}is stopped"
+            if self.job_refusal:
+                return self.job_refusal
             version = placement.job_version
             if version not in self._known_versions:
                 job = self.snapshot.version(plan.namespace, plan.job_id, version)

@@ -18,7 +18,8 @@ from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.status import ClientStatus, DeploymentStatus, DesiredStatus, NotGiven
 
 JOB_REFUSAL: Final = "job "
-"""The beginning of the reason if the job itself takes no placement: it is stopped, or has no such version."""
+"""The beginning of the reason if the job itself takes no placement: it is stopped, is another one by now, or has no
+such version."""
 QUOTA_REFUSAL: Final = "quota "
 """The beginning of the reason if a limit refuses a placement, rather than its node."""
 
