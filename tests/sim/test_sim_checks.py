@@ -39,13 +39,13 @@ class Writes:
         self.etcd = SimEtcd(SimNetwork(loop, 1), ("a", "b"), 1)
         loop.close()
         self.etcd.names = {"a": "a", "b": "b"}
-        self.terms = Terms(self.etcd)
+        self.terms = Terms()
 
     def write(self, host: str, key: bytes, value: bytes) -> None:
         """Put a key as a server does."""
         before = self.etcd.store.revision
         self.etcd.store.call("Txn", message("TxnRequest", success=[put(key, value)]))
-        self.terms.wrote(host, before)
+        self.terms.wrote(self.etcd, host, before)
 
     def begin(self, host: str, number: int, server: str) -> None:
         """Begin a term."""

@@ -31,10 +31,25 @@ VERSION = "3.5.21"
 CLIENT_PORT = 2379
 
 
-class SimEtcd:
-    """The cluster; `hosts` are the addresses of its members in the order of their ids."""
+def _ignore(*_: object) -> None:
+    pass
 
-    def __init__(self, network: SimNetwork, hosts: tuple[str, ...], seed: int) -> None:
+
+class SimEtcd:
+    """The cluster; `hosts` are the addresses of its members in the order of their ids.
+
+    `on_write` is called after each write with the cluster, the host of the member that was asked, and the revision
+    before.
+    """
+
+    def __init__(
+        self,
+        network: SimNetwork,
+        hosts: tuple[str, ...],
+        seed: int,
+        *,
+        on_write: Callable[[SimEtcd, str, int], None] = _ignore,
+    ) -> None:
         self.store = EtcdStore()
         self.hosts = hosts
         self.names: dict[str, str] = {}
@@ -46,11 +61,10 @@ class SimEtcd:
         self.slow_s = 0.0
         """Additional seconds of each write, as of a disk that hardly answers."""
         self.has_no_space = False
-        self.on_write: Callable[[str, int], None] | None = None
-        """Called after each write with the host of the member that was asked, and the revision before."""
         self.leader = hosts[0]
         self.term = 2
         self.calls = 0
+        self._on_write = on_write
         self._network = network
         self._chance = random.Random(f"etcd {seed}")
         self._election_at = 0.0
@@ -163,8 +177,7 @@ class SimEtcd:
             answer.header.raft_term = self.term
             if self.store.revision != before:
                 self._notify(before)
-                if self.on_write is not None:
-                    self.on_write(host, before)
+                self._on_write(self, host, before)
             return answer
         if (service, name) == ("Cluster", "MemberList"):
             members = [

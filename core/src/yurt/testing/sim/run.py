@@ -86,8 +86,7 @@ class Cluster:
         if plan.has_devices and foreign.devices is None:
             foreign = foreign._replace(devices=BOARDS)
         self.loop = loop
-        etcd = SimEtcd(network, hosts, plan.seed)
-        etcd.on_write = self._noted(Terms(etcd).wrote)
+        etcd = SimEtcd(network, hosts, plan.seed, on_write=self._noted(Terms().wrote))
         self.world = World(
             loop, network, etcd, folder, plan.seed, plan.has_acl, foreign, plan.schedulers, plan.failover_ttl_s
         )

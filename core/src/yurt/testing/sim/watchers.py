@@ -103,20 +103,19 @@ class WaitingNodes:
 class Terms:
     """A3, of the writes that etcd stores: a term is of one server, and only the server of the newest term appends."""
 
-    def __init__(self, etcd: SimEtcd) -> None:
-        self._etcd = etcd
+    def __init__(self) -> None:
         self._keys = KeyLayout(REGION)
         self._newest = Epoch()
 
-    def wrote(self, host: str, before: int) -> None:
+    def wrote(self, etcd: SimEtcd, host: str, before: int) -> None:
         """Check the writes after a revision, which the server on a host has made; raises Violation."""
-        for _, event in self._etcd.store.events_after(before, self._keys.root, FOREVER):
+        for _, event in etcd.store.events_after(before, self._keys.root, FOREVER):
             if event.type != 0:
                 continue
             if event.kv.key == self._keys.epoch:
                 self._check_epoch(msgspec.json.decode(event.kv.value, type=Epoch))
             elif is_within(event.kv.key, self._keys.log, self._keys.log_end):
-                self._check_writer(self._etcd.names[host], self._keys.first_index(event.kv.key))
+                self._check_writer(etcd.names[host], self._keys.first_index(event.kv.key))
 
     def _check_epoch(self, epoch: Epoch) -> None:
         last, self._newest = self._newest, epoch
