@@ -81,6 +81,7 @@ def test_a_conflict_is_told_with_both_indexes_and_a_way_out(api: Any, run: Any) 
         ("put", "-out=xml", "app/db", "a=b"), ("get", "-out=go-template", "app/db"), ("get", "-template={{", "app/db"),
         ("get", "-item=a", "-out=json", "app/db"), ("purge", "-check-index=x", "app/db"), ("init", "-out=xml"),
         ("lock", "-ttl=soon", "app/db", "true"), ("lock", "-backoff=soon", "app/db", "true"),
+        ("lock", "-backoff=²", "app/db", "true"),
         ("put", "-in=xml", "-", "a=b"),
     ],
 )  # fmt: skip

@@ -266,3 +266,28 @@ def test_no_plan_holds_a_gang_in_part(nodes: int, shapes: list[tuple[int, int, i
         assert placed.get(group.name, 0) == 0 or placed[group.name] >= group.least
         assert placed.get(group.name, 0) + made.outcome.evaluation.queued_allocations[group.name] == group.count
     assert check_plan(state, made.plan).is_full
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_canaries_do_not_count_among_the_members_of_the_version_that_they_are_to_replace(lost: int) -> None:
+    policy = ReschedulePolicy(delay=seconds(30), delay_function="constant", unlimited=True)
+    update = UpdateStrategy(max_parallel=1, canary=4)
+    group = replace(_group("gang", 4, 100), update=update, reschedule_policy=policy)
+    job = _job(group)
+    state = _state(8, job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    old = state.allocs_of_job("default", job.id)
+    newer = _job(replace(group, tasks=tuple(replace(task, env={"A": "b"}) for task in group.tasks)))
+    state = _with(state, c.RegisterJob(job=newer))
+    canaries = _attempt(state, newer).plan
+    assert len(old) == len(canaries.placements) == 4
+    state = _with(state, c.ApplyPlan(plan=canaries))
+    dead = TaskState(state="dead", failed=True, finished_at=factories.NOW)
+    reports = tuple(
+        c.AllocUpdate(id=each.id, node_id=each.node_id, client_status="failed", task_states={"web": dead})
+        for each in old[: 4 - lost - 1]
+    )
+    state = _with(state, c.UpdateAllocsFromClient(updates=reports, now=factories.NOW))
+    away = [c.SetNodeStatus(node_id=each.node_id, status="down", updated_at=1) for each in old[4 - lost :]]
+    state = _with(state, *away)
+    assert not _attempt(state, newer).plan.placements

@@ -107,14 +107,16 @@ class GroupReconciler:
         allowed = rollout.budget([*retained, *present.now], destructive, classes.migrate, is_canarying=is_canarying)
         budget = max(0, allowed - placing)
         assert not is_canarying or budget == 0 or not destructive, (self.group.name, "canaries first, the rest waits")
-        renewed = self._renewed_with_gang(placing, destructive, retained, classes) if allowed else frozenset()
+        # Canaries are a gang of their own until the promotion.
+        members = [alloc for alloc in retained if alloc.id not in canaries.surplus(retained)]
+        renewed = self._renewed_with_gang(placing, destructive, members, classes) if allowed else frozenset()
         chosen = self._chosen(destructive, budget, renewed)
         # A name is free for a replacement as soon as its holder is replaced in this plan; names are given out in the
         # order placements, updates, migrations, and none twice.
         replaced_ids = {alloc.id for alloc in chosen} | canaries.surplus(retained)
         self.used_names = {alloc.name for alloc in retained if alloc.id not in replaced_ids}
         place = [] if is_waiting else self._placements(retained, classes, present.now, absent, names)
-        is_partial = bool(place) and self._is_partial_gang(len(place), chosen, retained, classes)
+        is_partial = bool(place) and self._is_partial_gang(len(place), chosen, members, classes)
         if is_partial:
             place = []
         self._place(place, present.now, is_canarying=is_canarying)
@@ -259,32 +261,32 @@ class GroupReconciler:
         return places
 
     def _is_partial_gang(
-        self, placing: int, chosen: list[Allocation], retained: list[Allocation], classes: Classified
+        self, placing: int, chosen: list[Allocation], members: list[Allocation], classes: Classified
     ) -> bool:
         """Whether a gang would run below its minimum because members that failed or leave are replaced later, or never.
 
         They are placed together then: the evaluation that replaces the others places these too.
         """
-        ended = self._ended_members(retained)
+        ended = self._ended_members(members)
         renewed = sum(1 for alloc in chosen if alloc.id in ended)
         is_shrinking = bool(ended) or (self.group.gang is not None and self._staying(classes) < len(classes.migrate))
-        return is_shrinking and renewed + placing < self._lacking(retained, ended, classes)
+        return is_shrinking and renewed + placing < self._lacking(members, ended, classes)
 
     def _renewed_with_gang(
-        self, placing: int, destructive: list[Allocation], retained: list[Allocation], classes: Classified
+        self, placing: int, destructive: list[Allocation], members: list[Allocation], classes: Classified
     ) -> frozenset[str]:
         """The ended members of older versions that start with the others, so that a gang reaches its minimum.
 
         They take the place of no running one, so `max_parallel` does not bound them: one by one, none could start.
         """
-        ended = self._ended_members(retained)
+        ended = self._ended_members(members)
         if not ended:
             return frozenset()
         old = [alloc.id for alloc in self._by_name(destructive) if alloc.id in ended]
-        lacking = max(0, self._lacking(retained, ended, classes) - placing)
+        lacking = max(0, self._lacking(members, ended, classes) - placing)
         return frozenset(old[:lacking] if lacking <= len(old) else ())
 
-    def _ended_members(self, retained: list[Allocation]) -> set[str]:
+    def _ended_members(self, members: list[Allocation]) -> set[str]:
         """The members of a gang that count but no longer run; those of a batch job that have done their work do.
 
         One that a drain or its user has stopped has not, although its client reports it as complete too.
@@ -293,14 +295,14 @@ class GroupReconciler:
             return set()
         return {
             alloc.id
-            for alloc in retained
+            for alloc in members
             if is_terminal(alloc)
             and not (self.is_batch and alloc.client_status == CLIENT_COMPLETE and alloc.desired_status == DESIRED_RUN)
         }
 
-    def _lacking(self, retained: list[Allocation], ended: set[str], classes: Classified) -> int:
+    def _lacking(self, members: list[Allocation], ended: set[str], classes: Classified) -> int:
         """The number of members that a gang lacks to its minimum."""
-        running = len(retained) - len(ended) + self._staying(classes) + len(classes.disconnecting)
+        running = len(members) - len(ended) + self._staying(classes) + len(classes.disconnecting)
         return self.group.least - running
 
     @staticmethod

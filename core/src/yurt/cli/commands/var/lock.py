@@ -70,7 +70,7 @@ def _duration(call: Invocation, flag: str) -> str:
 def _backoff_s(call: Invocation) -> float:
     """The pause between two tries, given as a duration or in seconds."""
     given = call.flags.text("backoff")
-    pause_s = float(given) if given.isdigit() else parse_duration(_duration(call, "backoff")) / SECOND
+    pause_s = float(given) if given.isdecimal() else parse_duration(_duration(call, "backoff")) / SECOND
     return max(pause_s, 0.0) or ASK_AGAIN_S
 
 
