@@ -433,8 +433,8 @@ def test_two_plans_that_were_made_side_by_side_never_book_the_same_share_or_too_
     late = _with(state, c.ApplyPlan(plan=_attempt(state, small).plan))
     assert scheduler.check_plan(late, moved).rejected_nodes[_node(1).id] == "device memory oversubscribed"
     whole = _job(_ask(), job_id="two")
-    late = _with(_after(_state([_node(1, _hgx(1))]), small), c.RegisterJob(job=whole))
-    plan = _attempt(_state([_node(1, _hgx(1))], whole), whole).plan
+    state = _state([_node(1, _hgx(1))], whole)
+    late, plan = _after(state, small), _attempt(state, whole).plan
     assert scheduler.check_plan(late, plan).rejected_nodes[_node(1).id] == "device oversubscribed"
 
 
