@@ -62,7 +62,7 @@ def test_a_job_is_traced_from_its_submission_to_its_tasks(tmp_path: Path) -> Non
     assert by_task["good"].status.code == 0
     assert [event.name for event in by_task["good"].events][-1] == "Started"
     assert by_task["bad"].status.code == 2 and "/no/such/program" in by_task["bad"].status.message
-    assert shown["Otlp"]["Endpoint"] == collector.endpoint
+    assert shown["OTLP"]["Endpoint"] == collector.endpoint
 
 
 def sent(agent: Agent) -> int:
