@@ -180,8 +180,6 @@ def middle(found: Sequence[Load], of: Callable[[Load], float]) -> float:
 def print_waiting(server: BenchedServer, options: Options) -> None:
     """Blocking queries and readers of the event stream."""
     change(server)
-    with Connection(server.port) as connection:
-        index = json.loads(connection.ask(message("/v1/job/parked"))[1])["ModifyIndex"]
 
     def figure() -> int:
         return memory(server)
@@ -189,14 +187,16 @@ def print_waiting(server: BenchedServer, options: Options) -> None:
     def change_now() -> None:
         change(server)
 
+    stream = message("/v1/event/stream?topic=Job")
+    print_wake("readers of the event stream", options.readers,
+               wake_readers(server.port, stream, options.readers, memory=figure, change=change_now))  # fmt: skip
+    with Connection(server.port) as connection:
+        index = json.loads(connection.ask(message("/v1/job/parked"))[1])["ModifyIndex"]
     parked = message(f"/v1/job/parked?index={index + 1_000_000}&wait=1s")  # warms the path of those that wait
     load(server.port, [parked], connections=1, seconds=0.0)
     target = f"/v1/job/parked?index={index}&wait=300s"
     print_wake("blocking queries", options.parked,
                wake(server.port, message(target), options.parked, memory=figure, change=change_now))  # fmt: skip
-    stream = message("/v1/event/stream?topic=Job")
-    print_wake("readers of the event stream", options.readers,
-               wake_readers(server.port, stream, options.readers, memory=figure, change=change_now))  # fmt: skip
 
 
 def print_wake(what: str, count: int, found: Wake) -> None:

@@ -163,6 +163,7 @@ async def _wake(
     port: int, request: bytes, count: int, memory: Callable[[], int], change: Callable[[], None], *, is_stream: bool
 ) -> Wake:
     left, done = count, asyncio.get_running_loop().create_future()
+    changing = asyncio.Event()
 
     def answered(_: object) -> None:
         nonlocal left
@@ -171,7 +172,7 @@ async def _wake(
             done.set_result(None)
 
     def make() -> Connection:
-        return Connection(answered, _first_event(answered) if is_stream else None)
+        return Connection(answered, _first_event(answered, changing) if is_stream else None)
 
     before = memory()
     opened = await connect(port, count, make)
@@ -179,6 +180,7 @@ async def _wake(
         connection.ask(request)
     await _settled(port)
     waiting = memory()
+    changing.set()
     begin_s = time.perf_counter()
     await asyncio.to_thread(change)
     async with asyncio.timeout(LIMIT_S):
@@ -189,12 +191,13 @@ async def _wake(
     return Wake((waiting - before) / count, passed_s)
 
 
-def _first_event(answered: Callable[[object], None]) -> Callable[[bytes], None]:
+def _first_event(answered: Callable[[object], None], changing: asyncio.Event) -> Callable[[bytes], None]:
+    """Tells of the first event after the change; a stream begins with the newest event before it."""
     is_over = False
 
     def look(data: bytes) -> None:
         nonlocal is_over
-        if b'"Events"' in data and not is_over:
+        if b'"Events"' in data and changing.is_set() and not is_over:
             is_over = True
             answered(None)
 
