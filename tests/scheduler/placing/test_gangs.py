@@ -16,7 +16,7 @@ from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs import status
-from yurt.structs.alloc import DesiredTransition, TaskState
+from yurt.structs.alloc import Allocation, DesiredTransition, TaskState
 from yurt.structs.constraint import Constraint
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, TaskGroup
@@ -291,3 +291,24 @@ def test_canaries_do_not_count_among_the_members_of_the_version_that_they_are_to
     away = [c.SetNodeStatus(node_id=each.node_id, status="down", updated_at=1) for each in old[4 - lost :]]
     state = _with(state, *away)
     assert not _attempt(state, newer).plan.placements
+
+
+def test_lost_members_of_a_batch_gang_do_not_count_as_finished_although_their_tasks_had_ended() -> None:
+    job = _job(_group("gang", 5, ROOM, least=3), type="batch")
+    state = _state(3, job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    done = {"web": TaskState(state="dead", finished_at=factories.NOW)}
+    finished, *lost = state.allocs_of_job("default", job.id)
+    ends: list[tuple[Allocation, status.ClientStatus]] = [(finished, "complete"), *((each, "running") for each in lost)]
+    reports = tuple(
+        c.AllocUpdate(id=each.id, node_id=each.node_id, client_status=end, task_states=done) for each, end in ends
+    )
+    state = _with(state, c.UpdateAllocsFromClient(updates=reports, now=factories.NOW))
+    down = [c.SetNodeStatus(node_id=each.node_id, status="down", updated_at=1) for each in (finished, *lost)]
+    state = _with(state, *down)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan), c.RegisterNode(node=_node(10)))
+    assert [(state.allocs[each.id].client_status, dict(state.allocs[each.id].task_states)) for each in lost] == [
+        ("lost", done), ("lost", done),
+    ]  # fmt: skip
+    assert not _attempt(state, job).plan.placements
+    assert _placed(_attempt(_with(state, c.RegisterNode(node=_node(11))), job)) == {"gang": 2}

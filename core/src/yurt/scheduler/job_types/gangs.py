@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.plan_draft import PlanDraft
-from yurt.scheduler.reconcile.replacements import ran_successfully
+from yurt.scheduler.reconcile.replacements import has_completed
 from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.explain.metrics import AllocationMetric
@@ -68,4 +68,4 @@ class Gangs:
         """Whether an allocation has completed in this version of a batch job."""
         job = self._context.job
         is_own = job is not None and alloc.job is not None and alloc.job.version == job.version
-        return is_own and self._context.evaluation.type == JOB_BATCH and ran_successfully(alloc)
+        return is_own and self._context.evaluation.type == JOB_BATCH and has_completed(alloc)

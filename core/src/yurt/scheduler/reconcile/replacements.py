@@ -172,7 +172,7 @@ def _batch(alloc: Allocation) -> bool | None:
     if alloc.desired_status == DESIRED_STOP:
         if transition.reschedule:
             return True
-        if ran_successfully(alloc) and alloc.client_status == CLIENT_COMPLETE:
+        if has_completed(alloc):
             return False
         return True if is_unplaced(alloc) else None
     if alloc.desired_status == DESIRED_EVICT:
@@ -194,7 +194,8 @@ def _returned_done(alloc: Allocation) -> bool:
     return bool(log) and log[-1] == CLIENT_UNKNOWN and alloc.client_status == CLIENT_COMPLETE
 
 
-def ran_successfully(alloc: Allocation) -> bool:
-    """Whether all of its tasks succeeded."""
+def has_completed(alloc: Allocation) -> bool:
+    """Whether all of its tasks succeeded; a lost one whose tasks had ended is replaced, since nobody has its data."""
     states = alloc.task_states.values()
-    return bool(states) and all(state.state == TASK_DEAD and not state.failed for state in states)
+    succeeded = bool(states) and all(state.state == TASK_DEAD and not state.failed for state in states)
+    return succeeded and alloc.client_status == CLIENT_COMPLETE
