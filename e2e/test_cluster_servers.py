@@ -386,11 +386,11 @@ def test_a_server_that_moves_to_another_address_is_found_there(cluster: RealClus
     for kind in ("serf", "rpc", "etcd"):
         mover.ports[kind] = quiet_port()
     mover.write_config()
-    told = len(mover.log_text())
+    logged = len(mover.log_text())
     mover.start()
     # One that had not finished its join is admitted at the new address.
     outcomes = (f"no longer at {old}", "admitted to the cluster")
-    wait_for("its new address", lambda: any(each in mover.log_text()[told:] for each in outcomes), START_S)
+    wait_for("its new address", lambda: any(each in mover.log_text()[logged:] for each in outcomes), START_S)
     cluster.wait_log_peers(*NAMES)
     cluster.wait_statuses(dict.fromkeys(NAMES, "alive"))
     other = next(each for each in cluster.followers() if each is not mover)

@@ -80,7 +80,7 @@ def exit_codes() -> str:
         ("0", "Success."),
         ("1", "An error, on standard error; a wrong command line as well."),
         ("2", "A command that follows an evaluation: something could not be placed."),
-        (str(main.EXIT_NOT_A_COMMAND), "The first word is no command."),
+        (str(main.EXIT_NOT_A_COMMAND), "The first word is not a command."),
         (str(main.EXIT_INTERRUPTED), "Ctrl-C, or the reader of the output has gone."),
     ]
     return "## Exit codes\n\n" + table(("Code", "Means"), rows) + "\n\nWhere a command means more, its section says so."

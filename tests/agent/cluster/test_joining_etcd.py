@@ -45,7 +45,7 @@ from yurt.testing.unique_ports import quiet_port
 
 LIMIT_S = 60.0
 ENTRIES, AT_ONCE = 9_000, 100
-"""So many that etcd has made a snapshot, and kept only the last 5,000 entries before it."""
+"""Enough for etcd to make a snapshot and to drop all but the last 5,000 entries before it."""
 SECURITY = ServerSecurity(TlsSettings())
 
 

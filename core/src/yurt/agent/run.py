@@ -55,7 +55,7 @@ SAME_SIGNAL_S = 1.0
 """A signal this soon after the first one counts as the same. To take it for a second one would leave tasks behind that
 a dev agent is about to stop; a loaded machine's runner passes a signal on late."""
 
-STILL_STOPPING = "==> Still stopping; another signal leaves without waiting for what has not stopped yet"
+STILL_STOPPING = "==> Still stopping; send another signal to exit without waiting"
 
 Reload = Callable[[], AgentConfig]
 Thresholds = tuple[int, int, int]

@@ -326,7 +326,7 @@ class OwnEtcd:
         await self._forget()
 
     async def _forget(self) -> None:
-        # What is left of it after a kill is that of no member: this server joins as a new one.
+        # After a kill in the middle, the next start takes what is left for a join cut short, and asks to join again.
         self._record.change(**{**NO_MEMBER, "is_joining": True})
         await self._env.in_thread(shutil.rmtree, self.folder, ignore_errors=True)
         self._record.change(**NO_MEMBER)

@@ -116,7 +116,7 @@ def _make_closed(path: Path) -> None:
     try:
         path.mkdir(mode=PRIVATE_MODE)
     except FileExistsError:
-        os.close(os.open(path, FOLDER_FLAGS))  # It is no link.
+        os.close(os.open(path, FOLDER_FLAGS))  # Raises OSError for a link.
 
 
 def _ids_of(user: str) -> tuple[int, int]:

@@ -26,7 +26,7 @@ CHANGE_TYPE, CHANGED_ID = 2, 3
 """Field numbers of a change of the members."""
 REMOVAL: Final = 1
 CHANGE_BYTES_MAX: Final = 64 * 1024
-"""Longer entries are no changes of the members."""
+"""The maximum size, in bytes, of an entry that changes the members; longer ones are not decoded."""
 _length = struct.Struct("<q")
 
 
