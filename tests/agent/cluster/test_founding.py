@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from yurt.agent.cluster import cluster_files, own_etcd, voters
+from yurt.agent.cluster import cluster_files, own_etcd, promotion, voters
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.formation import decide
 from yurt.agent.cluster.membership import Membership
@@ -26,7 +26,8 @@ from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.cluster.voters import Admitter, Voter
 from yurt.agent.config import make_config
 from yurt.agent.tls import TlsSettings
-from yurt.sdk.errors import Unavailable, YurtError
+from yurt.sdk.errors import Conflict, Unavailable, YurtError
+from yurt.sdk.value import replace
 from yurt.storage.etcd.settings import EtcdMemberConfig, has_member_data
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import Member
@@ -34,7 +35,7 @@ from yurt.testing.fake_cluster import member
 from yurt.testing.fakes import FakeEnv
 
 NAMES = "abcd"
-POINTS = 6
+POINTS = 8
 """So many moments of a step at which a server may be killed; a step with fewer of them ends."""
 ROUNDS_MAX = 30
 
@@ -65,7 +66,7 @@ class World(FakeEnv):
             raise Killed
 
     def has_quorum(self, cluster: str) -> bool:
-        names = [voter.name for voter in self.clusters[cluster]]
+        names = [voter.name for voter in self.clusters[cluster] if not voter.is_learner]
         there = [name for name in names if name and self.servers[name[0]].runs and self.kept.get(name) == cluster]
         return len(there) > len(names) // 2
 
@@ -101,7 +102,7 @@ class Etcd:
         for cluster, found in self._world.clusters.items():
             for place, voter in enumerate(found):
                 if voter.address == f"{name[0]}:4649" and not voter.name:
-                    found[place] = Voter(id=voter.id, name=name, address=voter.address)
+                    found[place] = replace(voter, name=name)
                     return cluster
         raise Unavailable("member is not in the cluster")
 
@@ -133,8 +134,23 @@ class Admin:
     async def voters(self) -> tuple[Voter, ...]:
         return tuple(self._cluster())
 
-    async def add(self, address: str, *, is_tls: bool) -> None:
-        self._cluster().append(Voter(id=self._world.uuid(), name="", address=address))
+    async def add(self, address: str, *, is_tls: bool, is_learner: bool) -> Voter:
+        found = self._cluster()
+        if is_learner and any(voter.is_learner for voter in found):
+            raise Conflict("too many learner members in cluster")
+        added = Voter(id=self._world.uuid(), name="", address=address, is_learner=is_learner)
+        found.append(added)
+        return added
+
+    async def promote(self, voter_id: str) -> None:
+        """The server that asks may be killed before and after."""
+        self._world.moment()
+        found = self._cluster()
+        for place, voter in enumerate(found):
+            if voter.id == voter_id and voter.name and voter.is_learner:
+                found[place] = replace(voter, is_learner=False)
+                return self._world.moment()
+        raise Conflict("can only promote a learner member which is in sync with leader")
 
     async def remove(self, voter_id: str) -> None:
         found = self._cluster()
@@ -294,6 +310,7 @@ class patched:  # noqa: N801 - a context, read as a word
     def __init__(self, world: World) -> None:
         self._world = world
         self._before = (cluster_files.save, own_etcd.EtcdMember, voters._answers, shutil.rmtree)
+        self._limit_s = promotion.PROMOTION_LIMIT_S
 
     def __enter__(self) -> None:
         world, rmtree = self._world, self._before[3]
@@ -313,11 +330,13 @@ class patched:  # noqa: N801 - a context, read as a word
             return world.servers[address[0]].runs
 
         cluster_files.save, voters._answers = durable_save, answers
+        promotion.PROMOTION_LIMIT_S = -1.0  # type: ignore[misc] - a step asks once
         own_etcd.EtcdMember = lambda config, env: Etcd(config, world)  # type: ignore[assignment,misc]
         own_etcd.shutil.rmtree = lose_data  # type: ignore[assignment]
 
     def __exit__(self, *_: object) -> None:
         cluster_files.save, own_etcd.EtcdMember, voters._answers, own_etcd.shutil.rmtree = self._before  # type: ignore[misc]
+        promotion.PROMOTION_LIMIT_S = self._limit_s  # type: ignore[misc]
 
 
 START: list[Op] = [("start", number, 0) for number in range(3)]

@@ -91,8 +91,8 @@ async def server(folder: Path, name: str, port: int) -> AsyncIterator[Server]:
     exchange = Exchange(membership, security=SECURITY, env=env)
     etcd = OwnEtcd(config, folder, membership=membership, exchange=exchange, env=env, tls=TlsSettings())
     admin = OwnEtcdAdmin(etcd.endpoint)
-    admit = Admitter(admin, membership, AutopilotConfiguration, env=env).admit
-    listener = MembersListener(membership, security=SECURITY, admit=admit)
+    admitter = Admitter(admin, membership, AutopilotConfiguration, env=env)
+    listener = MembersListener(membership, security=SECURITY, admission=admitter)
     await listener.start(f"127.0.0.1:{serf}")
     async with asyncio.TaskGroup() as group:
         exchanging = group.create_task(exchange.run())

@@ -12,7 +12,7 @@ from yurt.agent.blocks.cluster import ClusterSettings
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.joining import Joiner
 from yurt.agent.cluster.members_listener import MembersListener
-from yurt.agent.cluster.members_port import AdmissionAnswer, Admit, MembersPort, admits_nobody
+from yurt.agent.cluster.members_port import Admission, AdmissionAnswer, MembersPort, NoAdmission
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.records import FAILED_AFTER_S, MembershipUpdate
 from yurt.agent.cluster.security import ServerSecurity
@@ -46,14 +46,17 @@ class Directory:
         return {each.name: each.rules for each in self.members()}
 
 
+NO_ADMISSION = NoAdmission()
+
+
 class Node:
     """A server that listens on a port of its own."""
 
-    def __init__(self, each: Member, admit: Admit = admits_nobody, index: int = 0) -> None:
+    def __init__(self, each: Member, admission: Admission = NO_ADMISSION, index: int = 0) -> None:
         security = ServerSecurity(TlsSettings())
         self.membership = Membership(each, env=RealEnv(), applied_index=lambda: index)
         self.exchange = Exchange(self.membership, security=security, env=RealEnv())
-        self.listener = MembersListener(self.membership, security=security, admit=admit)
+        self.listener = MembersListener(self.membership, security=security, admission=admission)
         self.running: asyncio.Task[None]
 
     async def start(self, group: asyncio.TaskGroup, address: str = "127.0.0.1:0") -> None:
@@ -83,14 +86,14 @@ class Node:
 
 @asynccontextmanager
 async def nodes(
-    *members: Member, admit: Admit = admits_nobody, indexes: Sequence[int] = ()
+    *members: Member, admission: Admission = NO_ADMISSION, indexes: Sequence[int] = ()
 ) -> AsyncIterator[list[Node]]:
     """Servers that do not know each other yet."""
     async with asyncio.TaskGroup() as group:
         found = []
         for each, index in zip_longest(members, indexes, fillvalue=0):
             assert isinstance(each, Member)
-            found.append(Node(each, admit, index))
+            found.append(Node(each, admission, index))
             await found[-1].start(group)
         try:
             yield found
@@ -235,19 +238,29 @@ async def test_another_server_of_the_same_name_is_refused_and_oneself_is_not() -
             await twin.exchange.join(b.address)
 
 
+class Asked:
+    """An admission that takes in everybody and records for what it was asked."""
+
+    def __init__(self) -> None:
+        self.members: list[Member] = []
+        self.learners: list[str] = []
+
+    async def admit(self, member: Member, *, knows_learners: bool = False) -> AdmissionAnswer:
+        assert knows_learners
+        self.members.append(member)
+        return AdmissionAnswer(cluster={member.name: member.etcd_addr})
+
+    async def promote(self, learner_id: str) -> None:
+        self.learners.append(learner_id)
+
+
 async def test_a_server_is_admitted_only_for_itself_and_in_its_region() -> None:
-    asked: list[Member] = []
-
-    async def admit(each: Member) -> AdmissionAnswer:
-        asked.append(each)
-        return AdmissionAnswer(cluster={each.name: each.etcd_addr})
-
-    far_member = member("far", region="mars")
-    async with nodes(member("a"), admit=admit) as (a,), nodes(member("b"), far_member) as (b, far):
+    asking, far_member = Asked(), member("far", region="mars")
+    async with nodes(member("a"), admission=asking) as (a,), nodes(member("b"), far_member) as (b, far):
 
         async def ask(node: Node, each: Member) -> AdmissionAnswer:
             def call(port: MembersPort) -> object:
-                return port.admit(each)
+                return port.admit(each, knows_learners=True)
 
             return await node.exchange.ask_once(a.address, "global", call)  # type: ignore[arg-type]
 
@@ -259,7 +272,11 @@ async def test_a_server_is_admitted_only_for_itself_and_in_its_region() -> None:
             await ask(far, far.membership.own)
         with pytest.raises(Unavailable, match="not part of a cluster yet"):
             await a.exchange.ask_once(b.address, "global", lambda port: port.admit(a.membership.own))
-        assert asked == [own]
+        assert asking.members == [own]
+        await b.exchange.ask_once(a.address, "global", lambda port: port.promote("1f"))
+        with pytest.raises(PermissionDenied):
+            await far.exchange.ask_once(a.address, "global", lambda port: port.promote("2f"))
+        assert asking.learners == ["1f"]
 
 
 async def test_a_server_tells_news_as_itself_and_has_a_name_of_its_region() -> None:

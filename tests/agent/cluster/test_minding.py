@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt.agent.cluster.dead_servers import removable_servers
-from yurt.agent.cluster.voters import Voter, find_peer, replaceable
+from yurt.agent.cluster.dead_servers import LEARNER_INTERVAL_S, DeadServerCleanup, removable_servers
+from yurt.agent.cluster.membership import Membership
+from yurt.agent.cluster.voters import EtcdAdmin, Voter, find_peer, replaceable
 from yurt.http.cluster import LogPeer
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import replace
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
+from yurt.testing.fakes import FakeEnv
 
 DEFAULTS = AutopilotConfiguration()
 
@@ -80,6 +85,47 @@ def test_a_server_that_joins_at_the_address_of_a_gone_one_is_kept(status: str) -
     begun = voters(members)[1:]
     unnamed = [replace(each, name="") if each.name == joining.name else each for each in begun]
     assert removable_servers(unnamed, members, DEFAULTS, expired={gone.name}) is None
+
+
+def test_a_learner_counts_neither_for_the_majority_nor_for_the_size() -> None:
+    for statuses, gone in (((ALIVE, ALIVE, FAILED, ALIVE), ""), ((ALIVE, FAILED, LEFT, ALIVE), "")):
+        members = servers(*statuses)
+        *begun, joining = voters(members)
+        joins = replace(joining, is_learner=True)
+        found = removable_servers([*begun, joins], members, DEFAULTS, expired={each.name for each in members})
+        assert (found.name if found is not None else "") == gone
+
+
+class LearningEtcd:
+    """One voter and learners."""
+
+    def __init__(self, *learners: Member) -> None:
+        joining = [Voter(id=each.name, name="", address=each.etcd_addr, is_learner=True) for each in learners]
+        self.kept = [*voters(servers(ALIVE)), *joining]
+
+    async def voters(self) -> tuple[Voter, ...]:
+        return tuple(self.kept)
+
+    async def remove(self, voter_id: str) -> None:
+        self.kept = [voter for voter in self.kept if voter.id != voter_id]
+
+
+async def test_a_learner_that_no_server_goes_on_with_is_removed() -> None:
+    """One whose server has become known a moment later stays."""
+    env, (own, known) = FakeEnv(), servers(ALIVE, ALIVE)
+    membership, etcd = Membership(own, env=env), LearningEtcd(known, server(7))
+    cleanup = DeadServerCleanup(
+        membership=membership, etcd=cast("EtcdAdmin", etcd), env=env, leads=lambda: True, config=AutopilotConfiguration
+    )
+    running = asyncio.create_task(cleanup.run())
+    await env.advance(LEARNER_INTERVAL_S)
+    membership.merge_update(Membership(known, env=env).update())
+    assert len(etcd.kept) == 3
+    for _ in range(3):
+        membership.merge_update(Membership(known, env=env).update())
+        await env.advance(LEARNER_INTERVAL_S / 2)
+    assert [voter.address for voter in etcd.kept] == [own.etcd_addr, known.etcd_addr]
+    running.cancel()
 
 
 def test_nobody_is_put_out_by_a_minority() -> None:

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from yurt.agent.cluster.voters import REMOVE_LIMIT_S, Admitter, Reach, Voter, peer_urls, put_out
+from yurt.agent.cluster.voters import REMOVE_LIMIT_S, Admitter, Reach, Voter, leave, peer_urls, put_out
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
 from yurt.sdk.value import replace
 from yurt.structs.cluster import AutopilotConfiguration
-from yurt.structs.member import FAILED, Member
+from yurt.structs.member import FAILED, LEFT, Member
 from yurt.structs.rules import RULES_VERSION, UNPUBLISHED_RULES
 from yurt.testing.fake_cluster import FakeCluster, member
 from yurt.testing.fakes import FakeEnv, settle
@@ -18,25 +18,39 @@ from yurt.testing.unique_ports import quiet_port
 
 
 class FakeEtcd:
-    """Members in memory; like etcd it adds nobody while one of them is away."""
+    """Members in memory; like etcd it adds nobody while one of them is away, and one learner at a time."""
 
     def __init__(self, *members: Member, away: str = "") -> None:
         self.next_id = len(members)
         self.kept = [Voter(id=f"{n:x}", name=each.name, address=each.etcd_addr) for n, each in enumerate(members)]
         self.away = away
+        self.is_in_sync = True
         self.calls: list[str] = []
 
     async def voters(self) -> tuple[Voter, ...]:
         return tuple(self.kept)
 
-    async def add(self, address: str, *, is_tls: bool) -> None:
+    async def add(self, address: str, *, is_tls: bool, is_learner: bool) -> Voter:
         await asyncio.sleep(0)
+        if is_learner and any(voter.is_learner for voter in self.kept):
+            raise Conflict("too many learner members in cluster")
         if any(voter.name == self.away for voter in self.kept if self.away):
             raise Unavailable("unhealthy cluster")
-        self.calls.append(f"add {address}")
+        self.calls.append(f"learn {address}" if is_learner else f"add {address}")
         reach = Reach.BY_TLS if is_tls else Reach.IN_PLAIN_TEXT
-        self.kept.append(Voter(id=f"{self.next_id:x}", name="", address=address, reach=reach))
+        added = Voter(id=f"{self.next_id:x}", name="", address=address, reach=reach, is_learner=is_learner)
+        self.kept.append(added)
         self.next_id += 1
+        return added
+
+    async def promote(self, voter_id: str) -> None:
+        found = next((voter for voter in self.kept if voter.id == voter_id), None)
+        if found is None:
+            raise NotFound("member not found")
+        if not found.is_learner or not self.is_in_sync:
+            raise Conflict("can only promote a learner member which is in sync with leader")
+        self.calls.append(f"promote {voter_id}")
+        self.kept[self.kept.index(found)] = replace(found, is_learner=False)
 
     async def remove(self, voter_id: str) -> None:
         if voter_id not in {voter.id for voter in self.kept}:
@@ -198,6 +212,85 @@ async def test_servers_are_taken_in_one_after_the_other() -> None:
     takes = admitter(etcd, A, B, C)
     first, second = await asyncio.gather(takes.admit(B), takes.admit(C))
     assert (len(first.cluster), len(second.cluster)) == (2, 3)
+
+
+async def test_a_server_that_knows_learners_is_one_until_it_is_promoted() -> None:
+    etcd = FakeEtcd(A)
+    takes = admitter(etcd, A, B)
+    admission = await takes.admit(B, knows_learners=True)
+    assert (admission.learner_id, len(admission.cluster)) == ("1", 2)
+    await takes.promote("1")
+    await takes.promote("1")
+    assert etcd.calls == ["learn 127.0.0.1:2", "promote 1"]
+    with pytest.raises(NotFound, match="member not found"):
+        await takes.promote("9")
+
+
+async def test_a_learner_that_is_not_in_sync_is_not_promoted() -> None:
+    etcd = FakeEtcd(A)
+    takes = admitter(etcd, A, B)
+    admission = await takes.admit(B, knows_learners=True)
+    etcd.is_in_sync = False
+    with pytest.raises(Conflict, match="in sync with leader"):
+        await takes.promote(admission.learner_id)
+
+
+async def test_a_promotion_that_another_server_has_asked_for_meanwhile_succeeds() -> None:
+    class Raced(FakeEtcd):
+        async def promote(self, voter_id: str) -> None:
+            await super().promote(voter_id)
+            await super().promote(voter_id)
+
+    etcd = Raced(A)
+    takes = admitter(etcd, A, B)
+    await takes.promote((await takes.admit(B, knows_learners=True)).learner_id)
+    assert [voter.is_learner for voter in etcd.kept] == [False, False]
+
+
+async def test_a_server_of_an_older_version_is_a_voter_at_once() -> None:
+    """It would not ask for its promotion."""
+    etcd = FakeEtcd(A)
+    assert (await admitter(etcd, A, B).admit(B)).learner_id == ""
+    assert etcd.calls == ["add 127.0.0.1:2"]
+
+
+async def test_a_server_waits_while_another_one_joins() -> None:
+    etcd = FakeEtcd(A)
+    takes = admitter(etcd, A, B, C)
+    first, second = await asyncio.gather(*(takes.admit(each, knows_learners=True) for each in (B, C)))
+    assert (second.waits_for, second.cluster) == ("b.global", {})
+    await takes.promote(first.learner_id)
+    assert (await takes.admit(C, knows_learners=True)).learner_id == "2"
+
+
+async def test_two_servers_that_admit_one_each_at_the_same_moment_leave_one_waiting() -> None:
+    """None of the cluster's failed servers gives way to it."""
+    gone = member("d", etcd_addr="127.0.0.1:4", status=FAILED)
+    etcd = FakeEtcd(A, gone)
+    first, second = await asyncio.gather(
+        *(admitter(etcd, A, B, C, gone).admit(each, knows_learners=True) for each in (B, C))
+    )
+    assert {first.waits_for, second.waits_for} == {"", "b.global"}
+    assert etcd.calls == ["learn 127.0.0.1:2"]
+
+
+@pytest.mark.parametrize("name", ["", "b.global"])
+@pytest.mark.parametrize("status", [FAILED, LEFT, ""])
+async def test_a_learner_that_has_no_server_any_more_goes_before_another_one_comes(status: str, name: str) -> None:
+    etcd, known = FakeEtcd(A), FakeCluster(A, B, C)
+    takes = Admitter(etcd, known, AutopilotConfiguration, env=Pauses())
+    await takes.admit(B, knows_learners=True)
+    etcd.kept[1] = replace(etcd.kept[1], name=name)
+    known.fixed = (A, replace(B, status=status), C) if status else (A, C)
+    assert (await takes.admit(C, knows_learners=True)).learner_id == "2"
+    assert etcd.calls == ["learn 127.0.0.1:2", "remove 1", "learn 127.0.0.1:3"]
+
+
+async def test_the_last_voter_stays_though_another_server_joins() -> None:
+    etcd = FakeEtcd(A)
+    await admitter(etcd, A, B).admit(B, knows_learners=True)
+    assert not await leave(etcd, "a.global", FakeEnv())
+    assert [voter.name for voter in etcd.kept] == ["a.global", ""]
 
 
 class RefusingEtcd(FakeEtcd):

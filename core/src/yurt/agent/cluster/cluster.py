@@ -25,7 +25,7 @@ from yurt.agent.cluster.known_servers import KnownServersRecord
 from yurt.agent.cluster.local_server import LocalServer
 from yurt.agent.cluster.log_peers import LogPeers
 from yurt.agent.cluster.members_listener import MembersListener
-from yurt.agent.cluster.members_port import admits_nobody
+from yurt.agent.cluster.members_port import Admission
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.own_etcd import ADVICE_AFTER_S, OwnEtcd, etcd_address
 from yurt.agent.cluster.peer_address import OtherServers, PeerAddress
@@ -63,16 +63,16 @@ class ServerCluster:
         self._exchange = Exchange(self._membership, security=self._security, env=env)
         self._etcd: OwnEtcd | None = None
         self._admin: EtcdAdmin | None = None
-        admit = admits_nobody
+        admission: Admission | None = None
         if engine == OWN_ETCD:
             from yurt.agent.cluster.etcd_admin import OwnEtcdAdmin
 
             self._etcd = OwnEtcd(config, folder, membership=self._membership, exchange=self._exchange, env=env, tls=tls)
             self._admin = OwnEtcdAdmin(self._etcd.endpoint)
-            admit = Admitter(self._admin, self._membership, self._autopilot, env=env, rules=lambda: local.rules).admit
+            admission = Admitter(self._admin, self._membership, self._autopilot, env=env, rules=lambda: local.rules)
         elif engine in ALONE:
             self._membership.subscribe(self._warn_of_twins)
-        self._listener = MembersListener(self._membership, security=self._security, admit=admit, counts=local)
+        self._listener = MembersListener(self._membership, security=self._security, admission=admission, counts=local)
         self._log_peers = LogPeers(self._membership, admin=self._admin, env=env, local=local)
         self._memory = KnownServersRecord(folder, self._membership, env, is_alone=engine in ALONE)
         self._joiner = Joiner(

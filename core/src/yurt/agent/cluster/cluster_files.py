@@ -30,6 +30,8 @@ class Founding(Value):
     """It has been admitted, and its etcd member does not know yet that it is one."""
     joining: Mapping[str, str] = no_entries()
     """The URLs of the members by name with which it was admitted; none where a version wrote that kept none."""
+    learner_id: str = ""
+    """The id of its etcd member while it joins as a learner, which has the others promote it; "" for a voter."""
     has_begun: bool = False
     """Whether its own etcd member has run: if its data is lost, this server counts as a new one."""
     etcd_port: int = 0

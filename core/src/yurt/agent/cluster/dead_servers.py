@@ -8,10 +8,10 @@ removed unless the live servers are a majority afterwards.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from yurt.agent.cluster.membership import Membership
-from yurt.agent.cluster.voters import EtcdAdmin, Voter
+from yurt.agent.cluster.voters import EtcdAdmin, Voter, server_of, stale_learners
 from yurt.runtime.env import Env
 from yurt.sdk.errors import YurtError
 from yurt.sdk.value import NANOSECONDS
@@ -21,13 +21,16 @@ from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 1.0
+LEARNER_INTERVAL_S = 5.0
+"""How often learners are looked at; one that has no server at two looks is removed."""
 
 
 def removable_servers(
     voters: Sequence[Voter], members: Sequence[Member], config: AutopilotConfiguration, *, expired: Collection[str]
 ) -> Voter | None:
-    """The next server to remove, or None; failed servers count only if they are in `expired`."""
-    servers = {voter.id: _server_of(voter, members) for voter in voters}
+    """The next server to remove, or None; failed servers count only if they are in `expired`. Learners do not count."""
+    voters = [voter for voter in voters if not voter.is_learner]
+    servers = {voter.id: server_of(voter, members) for voter in voters}
     status = {voter_id: server.status if server is not None else "" for voter_id, server in servers.items()}
     alive = sum(status[voter.id] == ALIVE for voter in voters)
     if alive <= (len(voters) - 1) // 2:
@@ -40,17 +43,6 @@ def removable_servers(
         return None
     failed = {key for key, each in servers.items() if each and each.status == FAILED and each.name in expired}
     return next((voter for voter in voters if voter.id in failed), None)
-
-
-def _server_of(voter: Voter, members: Iterable[Member]) -> Member | None:
-    """The server of an etcd member; one that has not begun has no name in etcd's data, only its address.
-
-    An address may have belonged to a server of another name that left or failed: the one that is there counts.
-    """
-    if voter.name:
-        return next((each for each in members if each.name == voter.name), None)
-    found = [each for each in members if each.etcd_addr == voter.address]
-    return next((each for each in found if each.status == ALIVE), found[0] if found else None)
 
 
 class DeadServerCleanup:
@@ -72,6 +64,8 @@ class DeadServerCleanup:
         self._config = config
         self._logged = ""
         self._checked_addresses: frozenset[str] = frozenset()
+        self._stale_learners: frozenset[str] = frozenset()
+        self._learners_due = 0.0
 
     async def run(self) -> None:
         """Check once a second until cancelled."""
@@ -90,6 +84,7 @@ class DeadServerCleanup:
         own = self._membership.own
         members = [each for each in self._membership.members() if each.region == own.region]
         await self._warn_of_strangers([each for each in members if each.status == ALIVE and each.has_data])
+        await self._remove_stale_learners(members)
         absent = [each for each in members if each.status in (FAILED, LEFT)]
         if not absent:
             return
@@ -100,6 +95,17 @@ class DeadServerCleanup:
         if voter is not None:
             log.warning("server %s is gone and no longer keeps the cluster's log", voter.name or voter.address)
             await self._etcd.remove(voter.id)
+
+    async def _remove_stale_learners(self, members: Sequence[Member]) -> None:
+        """Remove what joins that were cut short have left: it would delay the next server, and is listed for good."""
+        if (now := self._env.monotonic()) < self._learners_due:
+            return
+        self._learners_due = now + LEARNER_INTERVAL_S
+        stale = {voter.id: voter for voter in stale_learners(await self._etcd.voters(), members)}
+        before, self._stale_learners = self._stale_learners, frozenset(stale)
+        for voter_id in self._stale_learners & before:
+            log.warning("etcd learner removed, no server goes on with its join: address=%s", stale[voter_id].address)
+            await self._etcd.remove(voter_id)
 
     async def _warn_of_strangers(self, settled: Sequence[Member]) -> None:
         """Warn of a server whose etcd belongs to another cluster: knowing it does not make it a member of this one."""

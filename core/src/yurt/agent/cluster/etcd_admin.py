@@ -9,8 +9,10 @@ from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.membership import (
     EtcdPeer,
     add_member,
+    keeps_promotions,
     list_members,
     member_status,
+    promote_member,
     remove_member,
     update_member,
 )
@@ -28,9 +30,15 @@ class OwnEtcdAdmin:
         peers = await list_members(self._client)
         return tuple(_voter(peer) for peer in peers)
 
-    async def add(self, address: str, *, is_tls: bool) -> None:
-        """Add a member."""
-        await add_member(self._client, peer_url(address, is_tls=is_tls))
+    async def add(self, address: str, *, is_tls: bool, is_learner: bool) -> Voter:
+        """Add a member; as a voter where this version of etcd may lose promotions."""
+        if is_learner:
+            is_learner = keeps_promotions((await member_status(self._client)).version)
+        return _voter(await add_member(self._client, peer_url(address, is_tls=is_tls), is_learner=is_learner))
+
+    async def promote(self, voter_id: str) -> None:
+        """Make a learner a voter."""
+        await promote_member(self._client, int(voter_id, 16))
 
     async def remove(self, voter_id: str) -> None:
         """Remove a member."""
@@ -53,4 +61,5 @@ def _voter(peer: EtcdPeer) -> Voter:
     urls = [urlsplit(url) for url in peer.peer_urls]
     schemes = {url.scheme for url in urls}
     reach = Reach.BY_TLS if schemes == {"https"} else Reach.BY_BOTH if "https" in schemes else Reach.IN_PLAIN_TEXT
-    return Voter(id=f"{peer.id:x}", name=peer.name, address=urls[0].netloc if urls else "", reach=reach)
+    address = urls[0].netloc if urls else ""
+    return Voter(id=f"{peer.id:x}", name=peer.name, address=address, reach=reach, is_learner=peer.is_learner)

@@ -11,8 +11,8 @@ from yurt.sdk.value import replace
 from yurt.structs.member import LEFT
 
 NO_MEMBER: Mapping[str, object] = {
-    "founding": {}, "awaited": (), "is_joining": False, "joining": {}, "has_begun": False, "etcd_port": 0,
-    "has_peer_tls": None,
+    "founding": {}, "awaited": (), "is_joining": False, "joining": {}, "learner_id": "", "has_begun": False,
+    "etcd_port": 0, "has_peer_tls": None,
 }  # fmt: skip
 """The record of an etcd member whose data is gone."""
 

@@ -8,6 +8,7 @@ from yurt.agent.cluster.voters import EtcdAdmin, find_peer, put_out
 from yurt.http.cluster import LogPeer
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
+from yurt.sdk.value import replace
 from yurt.server.failures import no_leader
 from yurt.structs.member import ALIVE, LEFT, Member
 
@@ -30,18 +31,16 @@ class LogPeers:
             own = [
                 each for each in members.values() if each.region == self._membership.own.region and each.status != LEFT
             ]
-            return tuple(self._log_peer(each.name, each.name, each) for each in own)
+            return tuple(_log_peer(each.name, each.name, each) for each in own)
         voters = await self._admin.voters()
         by_address = {each.etcd_addr: each for each in members.values() if each.etcd_addr}
         return tuple(
-            self._log_peer(voter.id, voter.name, members.get(voter.name) or by_address.get(voter.address))
+            replace(
+                _log_peer(voter.id, voter.name, members.get(voter.name) or by_address.get(voter.address)),
+                is_voter=not voter.is_learner,
+            )
             for voter in voters
         )
-
-    def _log_peer(self, peer_id: str, name: str, member: Member | None) -> LogPeer:
-        shown_name = name or (member.name if member is not None else "")
-        address = member.rpc_addr if member is not None else ""
-        return LogPeer(id=peer_id, name=shown_name, address=address)
 
     async def remove(self, requested: str) -> None:
         """Remove a server from those that store the log; raises NotFound, or Invalid where that is impossible."""
@@ -61,6 +60,8 @@ class LogPeers:
         if before is None or self._local.leader_name != before.name:
             raise no_leader()
         if before.id != target.id:
+            if not target.is_voter:
+                raise Conflict(f"server {target.name or target.id} is still joining the cluster; it cannot lead yet")
             statuses = {each.name: each.status for each in self._membership.members()}
             if statuses.get(target.name) != ALIVE:
                 raise Conflict(f"server {target.name or target.id} is {statuses.get(target.name, 'not there')}")
@@ -75,3 +76,9 @@ class LogPeers:
             if self._env.monotonic() > end_s:
                 raise Unavailable(f"server {name} does not lead after {TRANSFER_LIMIT_S:g} s")
             await self._env.sleep(TRANSFER_LOOK_S)
+
+
+def _log_peer(peer_id: str, name: str, member: Member | None) -> LogPeer:
+    shown_name = name or (member.name if member is not None else "")
+    address = member.rpc_addr if member is not None else ""
+    return LogPeer(id=peer_id, name=shown_name, address=address)

@@ -6,7 +6,7 @@ from collections import Counter
 
 from yurt import __version__
 from yurt.access.calls import CallerKind, ProvenCaller
-from yurt.agent.cluster.members_port import MEMBERS, PORT, AdmissionAnswer, Admit, admits_nobody
+from yurt.agent.cluster.members_port import MEMBERS, PORT, Admission, AdmissionAnswer, NoAdmission
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.records import MembershipUpdate
 from yurt.agent.cluster.security import ServerSecurity
@@ -18,16 +18,16 @@ from yurt.structs.member import Member
 
 
 class MembersListener:
-    """The port of one server; `admit` takes a server without data into the cluster."""
+    """The port of one server; `admission` takes servers without data into the cluster."""
 
     def __init__(
-        self, membership: Membership, *, security: ServerSecurity, admit: Admit = admits_nobody,
+        self, membership: Membership, *, security: ServerSecurity, admission: Admission | None = None,
         counts: ConnectionCounters | None = None,
     ) -> None:  # fmt: skip
         """`counts` counts this port's connections, together with those of clients."""
         self._membership = membership
         self._security = security
-        self._admit = admit
+        self._admission = NoAdmission() if admission is None else admission
         self._sessions: Counter[tuple[str, str]] = Counter()
         own = membership.own
         self._listener = Listener(
@@ -67,16 +67,16 @@ class MembersListener:
         kind = CallerKind.SERVER if hello.region == self._membership.own.region else CallerKind.REGION
         proven = ProvenCaller(kind=kind, name=hello.name)
         return PeerSession(
-            {PORT: Served(MEMBERS, _MembersCalls(self._membership, self._admit, hello), proven)}, opened, closed
+            {PORT: Served(MEMBERS, _MembersCalls(self._membership, self._admission, hello), proven)}, opened, closed
         )
 
 
 class _MembersCalls:
     """The calls that other servers may make to this one."""
 
-    def __init__(self, membership: Membership, admit: Admit, hello: Hello) -> None:
+    def __init__(self, membership: Membership, admission: Admission, hello: Hello) -> None:
         self._membership = membership
-        self._admit = admit
+        self._admission = admission
         self._hello = hello
 
     async def exchange(self, news: MembershipUpdate) -> MembershipUpdate:
@@ -86,11 +86,15 @@ class _MembersCalls:
         self._membership.merge_update(news)
         return self._membership.update()
 
-    async def admit(self, member: Member) -> AdmissionAnswer:
+    async def admit(self, member: Member, *, knows_learners: bool = False) -> AdmissionAnswer:
         """Admit the calling server to the cluster, if it is of this region."""
         own, hello = self._membership.own, self._hello
         if (member.name, member.region) != (hello.name, hello.region):
             raise PermissionDenied(f"this connection speaks for server {hello.name}, not for {member.name}")
         if member.region != own.region:
             raise Conflict(f"this server is of region {own.region}, and {member.name} of {member.region}")
-        return await self._admit(member)
+        return await self._admission.admit(member, knows_learners=knows_learners)
+
+    async def promote(self, learner_id: str) -> None:
+        """Make a learner a voter."""
+        await self._admission.promote(learner_id)

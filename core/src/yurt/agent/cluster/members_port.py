@@ -23,6 +23,10 @@ class AdmissionAnswer(Value):
     """Those that are reached by TLS; None from a version that takes all of them to speak as it does itself."""
     by_both: tuple[str, ...] = ()
     """Those that turn to TLS: they are recorded with a plain URL and with one of TLS."""
+    learner_id: str = ""
+    """The id of the admitted member, which is a learner until it is promoted; "" for a voter."""
+    waits_for: str = ""
+    """The server that joins at this moment, and nobody is admitted until it has: etcd takes one learner at a time."""
 
 
 class MembersPort(Protocol):
@@ -35,17 +39,46 @@ class MembersPort(Protocol):
 
     # A server of another region is refused by the call itself, which names the mistake in its configuration.
     @allowed(CallerKind.SERVER, CallerKind.REGION)
-    async def admit(self, member: Member) -> AdmissionAnswer:
-        """Take a server without data into the cluster; raises Unavailable or Conflict with the reason."""
+    async def admit(self, member: Member, *, knows_learners: bool = False) -> AdmissionAnswer:
+        """Take a server without data into the cluster; raises Unavailable or Conflict with the reason.
+
+        `knows_learners`: it may be added as a learner, and asks for its promotion; older versions do not.
+        """
+        ...
+
+    @allowed(CallerKind.SERVER)
+    async def promote(self, learner_id: str) -> None:
+        """Make an admitted learner a voter, if it is not one yet.
+
+        Raises NotFound when it is no member, Conflict when it is not in sync, Unavailable.
+        """
         ...
 
 
 MEMBERS = contract_of(MembersPort)
 T = TypeVar("T")
 Ask = Callable[[MembersPort], Awaitable[T]]
-Admit = Callable[[Member], Awaitable[AdmissionAnswer]]
 
 
-async def admits_nobody(member: Member) -> AdmissionAnswer:
-    """The answer of a server that has no etcd member of its own yet, or none at all."""
-    raise Unavailable("this server is not part of a cluster yet")
+class Admission(Protocol):
+    """What carries out `admit` and `promote`, once the caller is checked."""
+
+    async def admit(self, member: Member, *, knows_learners: bool = False) -> AdmissionAnswer:
+        """Take a server into the cluster."""
+        ...
+
+    async def promote(self, learner_id: str) -> None:
+        """Make a learner a voter."""
+        ...
+
+
+class NoAdmission:
+    """The `Admission` of a server that has no etcd member of its own."""
+
+    async def admit(self, member: Member, *, knows_learners: bool = False) -> AdmissionAnswer:
+        """Raises Unavailable."""
+        raise Unavailable("this server is not part of a cluster yet")
+
+    async def promote(self, learner_id: str) -> None:
+        """Raises Unavailable."""
+        raise Unavailable("this server is not part of a cluster yet")

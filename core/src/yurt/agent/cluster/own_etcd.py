@@ -7,8 +7,8 @@ must survive a crash in between is remembered first:
 - before it joins, that it does, and as which of the members. A start that finds a join cut short goes on with it at the
   same address, since the cluster may need this member for its majority already; at another one only when its files tell
   that it is a member. Otherwise, or when that fails, it asks again, and its files give way to those of the next member;
-- when etcd can go on from its files, that it has begun: from then on its data counts, and should it be gone, the server
-  is a new one;
+- when etcd can go on from its files, and the others have promoted it to a voter, that it has begun: from then on its
+  data counts, and should it be gone, the server is a new one;
 - whether its etcd takes TLS connections only. A member that was formed without goes on in plain text when TLS is turned
   on, until `peer_address` has the others know both of its URLs; the order of restarts makes no difference.
 """
@@ -28,6 +28,7 @@ from yurt.agent.cluster.formation import Founds, Joins, Waits, decide, lost_majo
 from yurt.agent.cluster.founding_record import NO_MEMBER, FoundingRecord
 from yurt.agent.cluster.members_port import AdmissionAnswer
 from yurt.agent.cluster.membership import Membership
+from yurt.agent.cluster.promotion import Promotion
 from yurt.agent.cluster.start_progress import DATA_LOOK_S, wait_founded, wait_joined
 from yurt.agent.cluster.voters import Reach, peer_urls
 from yurt.agent.config import AgentConfig
@@ -80,6 +81,7 @@ class OwnEtcd:
         self._config = config
         self._membership = membership
         self._exchange = exchange
+        self._promotion = Promotion(exchange, membership, env)
         self._env = env
         self._tls = tls
         self._learns = False
@@ -193,17 +195,28 @@ class OwnEtcd:
         for server in through:
             try:
                 admission: AdmissionAnswer = await self._exchange.ask_once(
-                    server.address, server.region, lambda port: port.admit(own), limit_s=ADMIT_LIMIT_S
-                )
+                    server.address, server.region, lambda port: port.admit(own, knows_learners=True),
+                    limit_s=ADMIT_LIMIT_S,
+                )  # fmt: skip
             except YurtError as error:
                 refusals.append(f"{server.name}: {error}")
                 continue
+            if admission.waits_for:
+                self._refused_since = None
+                self._report(_queue_text(admission.waits_for))
+                await self._env.sleep(ADMIT_PAUSE_S)
+                return False
             log.info("admitted to the cluster by %s: members %s", server.name, ", ".join(sorted(admission.cluster)))
             urls = _urls(admission, is_tls=self._tls.rpc)
             # What a join that was cut short has left goes before the record, by which a start goes on with this one.
             await self._env.in_thread(shutil.rmtree, self.folder, ignore_errors=True)
             own_url = urls.get(self._membership.own.name, "")
-            self._record.change(is_joining=True, joining=urls, has_peer_tls=own_url.startswith("https:"))
+            self._record.change(
+                is_joining=True,
+                joining=urls,
+                learner_id=admission.learner_id,
+                has_peer_tls=own_url.startswith("https:"),
+            )
             await self._start(urls, is_new=False)
             return True
         now = self._env.monotonic()
@@ -302,7 +315,10 @@ class OwnEtcd:
             await wait_founded(self._member, self.folder, self._env)
         elif self._record.now.is_joining:
             await wait_joined(self._member, self.folder, self._env)
-        self._record.change(has_begun=True, is_joining=False, joining={}, etcd_port=self._config.cluster.etcd_port)
+            if self._record.now.learner_id:
+                await self._promotion.wait(self._record.now.learner_id, lambda: bool(self._member.pid))
+        port = self._config.cluster.etcd_port
+        self._record.change(has_begun=True, is_joining=False, joining={}, learner_id="", etcd_port=port)
         self._membership.change_own(has_data=True)
 
     async def run(self) -> None:
@@ -367,6 +383,13 @@ class OwnEtcd:
 def etcd_address(config: AgentConfig) -> str:
     """The address at which other servers reach this server's etcd member."""
     return f"{bracketed(host_of(config.advertise_serf))}:{config.cluster.etcd_port}"
+
+
+def _queue_text(joining: str) -> str:
+    return (
+        f"{joining} joins the cluster at this moment, and servers join one after the other; should it not come "
+        "forward, see its log, or put its etcd member out with `yurt operator raft remove-peer`"
+    )
 
 
 def _urls(admission: AdmissionAnswer, *, is_tls: bool) -> dict[str, str]:

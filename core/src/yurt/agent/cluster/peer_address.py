@@ -107,7 +107,7 @@ class PeerAddress:
         try:
             voters = await self._admin.voters()
             mine = next((voter for voter in voters if voter.name == self._own.name), None)
-            if mine is None:
+            if mine is None or mine.is_learner:
                 return False
             if self._own.has_tls and not self._etcd.has_peer_tls:
                 await self._turn(mine, voters)

@@ -1,10 +1,15 @@
-"""The etcd members of the servers: list, addition, removal."""
+"""The etcd members of the servers: list, addition, promotion, removal.
+
+A server is added as a learner, which receives the log and counts for no majority. It is promoted when its server asks
+for that, which has by then what it needs to go on after a crash. So a join that is cut short, even the first one into a
+cluster of one, costs nobody a majority, and what it leaves behind can be removed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from typing import Protocol
 
@@ -12,11 +17,11 @@ from yurt.agent.cluster.members_port import AdmissionAnswer
 from yurt.http.cluster import LogPeer
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound, Unavailable, YurtError
-from yurt.sdk.value import Value
+from yurt.sdk.value import Value, replace
 from yurt.server.ports import Directory
 from yurt.storage.etcd.settings import peer_url
 from yurt.structs.cluster import AutopilotConfiguration
-from yurt.structs.member import FAILED, LEFT, Member
+from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 from yurt.structs.rules import UNPUBLISHED_RULES
 
 log = logging.getLogger(__name__)
@@ -38,13 +43,15 @@ class Reach(Enum):
 
 
 class Voter(Value):
-    """One etcd member; `name` is that of its server, "" until it has begun."""
+    """One etcd member, a voter or soon one; `name` is that of its server, "" until it has begun."""
 
     id: str
     name: str
     address: str
     """`host:port` at which the other members reach it."""
     reach: Reach = Reach.IN_PLAIN_TEXT
+    is_learner: bool = False
+    """It receives the log and counts for no majority; it becomes a voter once its server asks for that."""
 
 
 class EtcdAdmin(Protocol):
@@ -54,8 +61,15 @@ class EtcdAdmin(Protocol):
         """All members."""
         ...
 
-    async def add(self, address: str, *, is_tls: bool) -> None:
-        """Add a member, which must then be started."""
+    async def add(self, address: str, *, is_tls: bool, is_learner: bool) -> Voter:
+        """Add a member, which must then be started; a voter all the same where etcd has no learners to rely on.
+
+        Raises Conflict when there is a learner already.
+        """
+        ...
+
+    async def promote(self, voter_id: str) -> None:
+        """Make a learner a voter; raises NotFound, or Conflict when it is not in sync, or a voter already."""
         ...
 
     async def remove(self, voter_id: str) -> None:
@@ -63,7 +77,7 @@ class EtcdAdmin(Protocol):
         ...
 
     async def move(self, voter_id: str, address: str, reach: Reach) -> None:
-        """Change the peer URLs of a member."""
+        """Change the peer URLs of a voter; etcd would forget of a learner that it is one."""
         ...
 
     async def db_bytes(self) -> int:
@@ -119,7 +133,7 @@ async def leave(etcd: EtcdAdmin, name: str, env: Env, *, is_removed: Callable[[]
 
 
 async def _leave_once(etcd: EtcdAdmin, name: str) -> bool:
-    voters = await etcd.voters()
+    voters = [voter for voter in await etcd.voters() if not voter.is_learner]
     if len(voters) < 2:
         return False
     own = [voter.id for voter in voters if voter.name == name]
@@ -150,33 +164,78 @@ class Admitter:
         self._config = config
         self._turn = asyncio.Lock()
 
-    async def admit(self, member: Member) -> AdmissionAnswer:
+    async def admit(self, member: Member, *, knows_learners: bool = False) -> AdmissionAnswer:
         """Add a server without data; an etcd member of its name or address with other data is removed first.
 
-        So is one that no server began: its join was cut short, perhaps that of this server at another address.
+        So is one that no server goes on with: its join was cut short, perhaps that of this server at another address.
+        A server that `knows_learners` is added as one, and waits while another one joins.
         """
         async with self._turn:
             voters = await self._etcd.voters()
             is_tls = all(voter.reach is Reach.BY_TLS for voter in voters)
-            if is_tls and member.has_tls is False:
-                raise Conflict(
-                    f"the etcd members of this cluster speak TLS, and {member.name} does not: "
-                    "tls { rpc = true } with its files belongs in its configuration"
-                )
-            applied = member.rules or UNPUBLISHED_RULES
-            if applied < self._rules():
-                raise Conflict(
-                    f"the state of this cluster follows rules {self._rules()}, and {member.name} applies {applied}: "
-                    "it needs the version of the other servers"
-                )
-            for stale in voters:
-                if member.name == stale.name or member.etcd_addr == stale.address:
-                    await self._put_out(stale, member)
-                elif await self._is_abandoned(stale):
-                    log.warning("etcd member at %s was never begun and is removed: no server has it", stale.address)
-                    await self._etcd.remove(stale.id)
-            await self._add(member, voters, is_tls=is_tls)
-            return _admission(await self._etcd.voters(), self._directory.members())
+            self._check(member, is_tls=is_tls)
+            kept = []
+            for voter in voters:
+                if not await self._puts_out(voter, member):
+                    kept.append(voter)
+            if knows_learners and (joining := self._joining(kept)):
+                return AdmissionAnswer(waits_for=joining)
+            try:
+                added = await self._add(member, kept, is_tls=is_tls, is_learner=knows_learners)
+            except Conflict:
+                # Another server may have admitted one of its own a moment ago.
+                if knows_learners and (joining := self._joining(await self._etcd.voters())):
+                    return AdmissionAnswer(waits_for=joining)
+                raise
+            answer = _admission(await self._etcd.voters(), self._directory.members())
+            return replace(answer, learner_id=added.id) if added.is_learner else answer
+
+    async def promote(self, learner_id: str) -> None:
+        """Make a learner a voter; no effect on a voter. Raises NotFound, Conflict while it is not in sync."""
+        if await self._is_voter(learner_id):
+            return
+        try:
+            await self._etcd.promote(learner_id)
+        except Conflict:
+            if not await self._is_voter(learner_id):  # the answer to an earlier call may have been lost
+                raise
+        log.info("etcd member is a voter now: id=%s", learner_id)
+
+    async def _is_voter(self, voter_id: str) -> bool:
+        return any(voter.id == voter_id and not voter.is_learner for voter in await self._etcd.voters())
+
+    def _joining(self, voters: Iterable[Voter]) -> str:
+        """The server that is joining, or the address of its etcd member; "" for none."""
+        learner = next((voter for voter in voters if voter.is_learner), None)
+        if learner is None:
+            return ""
+        server = server_of(learner, self._directory.members())
+        return server.name if server is not None else learner.name or learner.address
+
+    def _check(self, member: Member, *, is_tls: bool) -> None:
+        """Raises Conflict when the server could not take part in this cluster."""
+        if is_tls and member.has_tls is False:
+            raise Conflict(
+                f"the etcd members of this cluster speak TLS, and {member.name} does not: "
+                "tls { rpc = true } with its files belongs in its configuration"
+            )
+        applied = member.rules or UNPUBLISHED_RULES
+        if applied < self._rules():
+            raise Conflict(
+                f"the state of this cluster follows rules {self._rules()}, and {member.name} applies {applied}: "
+                "it needs the version of the other servers"
+            )
+
+    async def _puts_out(self, voter: Voter, member: Member) -> bool:
+        """Remove a member that stands in the way of a server; whether it did."""
+        if member.name == voter.name or member.etcd_addr == voter.address:
+            await self._put_out(voter, member)
+            return True
+        if await self._is_abandoned(voter):
+            log.warning("etcd member removed, no server goes on with its join: address=%s", voter.address)
+            await self._etcd.remove(voter.id)
+            return True
+        return False
 
     async def _put_out(self, stale: Voter, member: Member) -> None:
         if stale.address == member.etcd_addr:
@@ -192,35 +251,59 @@ class Admitter:
         await self._etcd.remove(stale.id)
 
     async def _is_abandoned(self, voter: Voter) -> bool:
-        """Whether a member that has never begun belongs to no server; etcd counts it among those it needs."""
+        """Whether a member that has never begun, or a learner, belongs to no server.
+
+        etcd counts such a voter among those that it needs, and takes no other learner besides one.
+        """
         if not await self._is_unclaimed(voter):
             return False
         await self._env.sleep(CLAIM_S)
         return voter in await self._etcd.voters() and await self._is_unclaimed(voter)
 
     async def _is_unclaimed(self, voter: Voter) -> bool:
-        if voter.name or any(voter.address == each.etcd_addr for each in self._directory.members()):
-            return False
-        return not await _answers(voter.address)
+        members = self._directory.members()
+        if voter.is_learner:
+            has_server = not stale_learners([voter], members)
+        else:
+            has_server = bool(voter.name) or server_of(voter, members) is not None
+        return not has_server and not await _answers(voter.address)
 
-    async def _add(self, member: Member, voters: Iterable[Voter], *, is_tls: bool) -> None:
-        """Add the member; when etcd refuses because a member is down, replace that of a failed server."""
+    async def _add(self, member: Member, voters: Iterable[Voter], *, is_tls: bool, is_learner: bool) -> Voter:
+        """Add the member; when etcd refuses because a voter is down, replace that of a failed server."""
         try:
-            await self._etcd.add(member.etcd_addr, is_tls=is_tls)
-            return
+            return await self._etcd.add(member.etcd_addr, is_tls=is_tls, is_learner=is_learner)
         except YurtError as error:
             replaced = replaceable(voters, self._directory.members())
             if replaced is None or not self._config().cleanup_dead_servers:
                 raise
+            if self._joining(await self._etcd.voters()):
+                raise
             log.warning("server %s takes the place of %s, which is gone (%s)", member.name, replaced.name, error)
         await self._etcd.remove(replaced.id)
-        await self._etcd.add(member.etcd_addr, is_tls=is_tls)
+        return await self._etcd.add(member.etcd_addr, is_tls=is_tls, is_learner=is_learner)
+
+
+def server_of(voter: Voter, members: Iterable[Member]) -> Member | None:
+    """The server of an etcd member; one that has not begun has no name in etcd's data, only its address.
+
+    An address may have belonged to a server of another name that left or failed: the one that is there counts.
+    """
+    if voter.name:
+        return next((each for each in members if each.name == voter.name), None)
+    found = [each for each in members if each.etcd_addr == voter.address]
+    return next((each for each in found if each.status == ALIVE), found[0] if found else None)
+
+
+def stale_learners(voters: Iterable[Voter], members: Collection[Member]) -> tuple[Voter, ...]:
+    """The learners whose servers are unknown, have left or have failed: a server that comes back may ask again."""
+    servers = {voter: server_of(voter, members) for voter in voters if voter.is_learner}
+    return tuple(voter for voter, server in servers.items() if server is None or server.status in (FAILED, LEFT))
 
 
 def replaceable(voters: Iterable[Voter], members: Iterable[Member]) -> Voter | None:
-    """The etcd member of a server that has failed or left, if any; never one that is about to begin."""
+    """The voter of a server that has failed or left, if any; never one that is about to begin."""
     absent = {each.name for each in members if each.status in (FAILED, LEFT)}
-    return next((voter for voter in voters if voter.name in absent), None)
+    return next((voter for voter in voters if voter.name in absent and not voter.is_learner), None)
 
 
 def find_peer(peers: Iterable[LogPeer], requested: str) -> LogPeer:

@@ -62,13 +62,15 @@ async def health(call: Call) -> web.Response:
     config, rows = call.known_view().of(AutopilotConfigurationRows).current, []
     for view in call.cluster.views():
         peer = peers.get(view.member.name)
-        row = _row(call, view, config) | {"ID": peer.id if peer else view.member.name, "Voter": peer is not None}
+        is_voter = peer is not None and peer.is_voter
+        row = _row(call, view, config) | {"ID": peer.id if peer else view.member.name, "Voter": is_voter}
         rows.append(row | {"Leader": peer is not None and is_leader(call, peer)})
     voters = [row for row in rows if row["Voter"]]
     healthy = sum(row["Healthy"] for row in voters)
-    is_healthy = bool(voters) and healthy == len(voters) == len(peers) and bool(call.server_facts.leader_name)
+    needed = sum(peer.is_voter for peer in peers.values())
+    is_healthy = bool(voters) and healthy == len(voters) == needed and bool(call.server_facts.leader_name)
     answer = {
-        "FailureTolerance": max(0, healthy - len(peers) // 2 - 1),
+        "FailureTolerance": max(0, healthy - needed // 2 - 1),
         "Healthy": is_healthy,
         "Leader": next((row["ID"] for row in rows if row["Leader"]), ""),
         "OptimisticFailureTolerance": 0,

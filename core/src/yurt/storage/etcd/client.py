@@ -40,6 +40,8 @@ OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 NO_SPACE: Final = "database space exceeded"
+LEARNER: Final = "rpc not supported for learner"
+"""The refusal of a member that has not applied its promotion yet; its code depends on etcd's version."""
 ALARM_NOSPACE: Final = 1
 RESTORED: Final = "etcd has lost data, or was restored to an older state under this server"
 Connect = Callable[[str], Any]
@@ -291,5 +293,5 @@ def _translated(error: grpc.aio.AioRpcError, endpoint: str) -> YurtError:
     details = (error.details() or error.code().name).removeprefix("etcdserver: ")
     if NO_SPACE in details:
         return NoSpace(f"etcd at {endpoint} has no space left by its quota")
-    kind = _KINDS.get(error.code(), Unavailable)
+    kind = Unavailable if LEARNER in details else _KINDS.get(error.code(), Unavailable)
     return kind(f"etcd at {endpoint}: {details}")

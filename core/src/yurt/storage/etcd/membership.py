@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 STATUS_LIMIT_S: Final = 2.0
 MEMBERS_BYTES_MAX: Final = 64 * 1024
+PROMOTION_PATCH_35: Final = 20
 MOVE_LIMIT_S: Final = 2.0
 """The caller's time limit: etcd abandons a move after an election's time, but answers only at this limit."""
 
@@ -65,6 +66,26 @@ async def add_member(client: EtcdClient, peer_url: str, *, is_learner: bool = Fa
     return _peer((await client.write("Cluster", "MemberAdd", request)).member)
 
 
+async def promote_member(client: EtcdClient, member_id: int) -> None:
+    """Make a learner a voter; raises NotFound, Unavailable, or Conflict when it is a voter already or not in sync.
+
+    The members do not check that the learner runs: a voter that does not run costs a cluster of one its majority.
+    """
+    await client.write("Cluster", "MemberPromote", message("MemberPromoteRequest", ID=member_id))
+
+
+def keeps_promotions(version: str) -> bool:
+    """Whether a member of this version keeps the promotion of a learner when etcd is upgraded.
+
+    3.5.1 to 3.5.19 keep it where 3.6 does not read it, and 3.6 then takes the voter for a learner.
+    """
+    try:
+        major, minor, patch = (int(part) for part in version.partition("-")[0].split("."))
+    except ValueError:
+        return False
+    return (major, minor) != (3, 5) or patch >= PROMOTION_PATCH_35
+
+
 async def remove_member(client: EtcdClient, member_id: int) -> None:
     """Remove a member permanently; raises NotFound, Conflict or Unavailable."""
     await client.write("Cluster", "MemberRemove", message("MemberRemoveRequest", ID=member_id))
@@ -73,7 +94,8 @@ async def remove_member(client: EtcdClient, member_id: int) -> None:
 async def update_member(client: EtcdClient, member_id: int, *peer_urls: str) -> None:
     """Change the peer URLs of a member; raises NotFound, Conflict or Unavailable.
 
-    The others try several in turn, so they reach the member as long as one of them is right.
+    The others try several in turn, so they reach the member as long as one of them is right. Not for a learner: etcd
+    up to 3.6 takes it for a voter from then on, without counting it, and cannot promote it.
     """
     await client.write("Cluster", "MemberUpdate", message("MemberUpdateRequest", ID=member_id, peerURLs=peer_urls))
 
