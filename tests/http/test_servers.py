@@ -134,6 +134,14 @@ async def test_health_counts_the_servers_that_are_well(api: Api) -> None:
     }
 
 
+async def test_a_server_that_still_joins_is_no_voter_and_changes_no_health(api: Api, cluster: FakeCluster) -> None:
+    cluster.learners = ("srv2.global",)
+    rows = (await api.get("/v1/operator/raft/configuration")).json["Servers"]
+    assert [(row["Node"], row["Voter"]) for row in rows] == [("srv2.global", False), ("test.global", True)]
+    answer = await api.get("/v1/operator/autopilot/health")
+    assert (answer.status, answer.json["Healthy"], answer.json["Voters"]) == (200, True, ["id-test.global"])
+
+
 async def test_how_servers_mind_themselves_is_stored_and_checked(api: Api) -> None:
     config = (await api.get("/v1/operator/autopilot/configuration")).json
     assert (config["LastContactThreshold"], config["ServerStabilizationTime"]) == ("200ms", "10s")

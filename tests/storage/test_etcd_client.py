@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from importlib import resources
 from pathlib import Path
 
+import grpc
 import pytest
 from google.protobuf import descriptor_pb2
 from yurt.rpc.certificates import Wish, make_authority, make_certificate
@@ -30,6 +31,30 @@ pytestmark = [
     pytest.mark.keeps_processes,
 ]
 DEAD = "http://127.0.0.1:9"
+
+
+class Refusing:
+    """A channel whose calls fail with a code, which depends on etcd's version."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        self.error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)
+
+    def unary_unary(self, path: str, **given: object) -> Refusing:
+        return self
+
+    async def __call__(self, request: object, *, timeout: float) -> None:
+        raise self.error
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION])
+async def test_a_learner_is_asked_again_whatever_the_code_of_its_refusal(code: grpc.StatusCode) -> None:
+    refusing = Refusing(code, "etcdserver: rpc not supported for learner")
+    client = EtcdClient((DEAD,), connect=lambda _: refusing)
+    with pytest.raises(Unavailable, match="not supported for learner"):
+        await client.range(b"key")
 
 
 @pytest.fixture(scope="module")

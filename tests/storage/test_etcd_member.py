@@ -25,6 +25,7 @@ from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.member_process import DAMAGE, EtcdMember, check_version, renew_limit_s
 from yurt.storage.etcd.membership import (
     add_member,
+    keeps_promotions,
     list_members,
     member_status,
     recorded_peer_urls,
@@ -95,6 +96,12 @@ def test_versions_that_are_safe(version: tuple[int, int, int]) -> None:
 def test_versions_that_may_lose_data_are_refused(version: tuple[int, int, int]) -> None:
     with pytest.raises(Invalid, match=r"not safe to run with.*install 3\.4\.22 or newer of 3\.4, or 3\.5\.6 or newer"):
         check_version(version)
+
+
+def test_versions_that_keep_the_promotion_of_a_learner() -> None:
+    safe = {"3.4.22", "3.4.30", "3.5.26", "3.6.5", "3.7.0"}
+    for version in (*safe, "3.5.6", "3.5.25", "3.6.0", "3.6.4", "", "3.6.0-rc.1"):
+        assert keeps_promotions(version) is (version in safe), version
 
 
 @pytest.mark.parametrize(

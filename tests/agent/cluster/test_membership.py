@@ -12,7 +12,7 @@ from yurt.agent.blocks.cluster import ClusterSettings
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.joining import Joiner
 from yurt.agent.cluster.members_listener import MembersListener
-from yurt.agent.cluster.members_port import Admission, AdmissionAnswer, MembersPort, NoAdmission
+from yurt.agent.cluster.members_port import AdmissionAnswer, MemberAdmission, MembersPort, NoAdmission
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.records import FAILED_AFTER_S, MembershipUpdate
 from yurt.agent.cluster.security import ServerSecurity
@@ -52,7 +52,7 @@ NO_ADMISSION = NoAdmission()
 class Node:
     """A server that listens on a port of its own."""
 
-    def __init__(self, each: Member, admission: Admission = NO_ADMISSION, index: int = 0) -> None:
+    def __init__(self, each: Member, admission: MemberAdmission = NO_ADMISSION, index: int = 0) -> None:
         security = ServerSecurity(TlsSettings())
         self.membership = Membership(each, env=RealEnv(), applied_index=lambda: index)
         self.exchange = Exchange(self.membership, security=security, env=RealEnv())
@@ -86,7 +86,7 @@ class Node:
 
 @asynccontextmanager
 async def nodes(
-    *members: Member, admission: Admission = NO_ADMISSION, indexes: Sequence[int] = ()
+    *members: Member, admission: MemberAdmission = NO_ADMISSION, indexes: Sequence[int] = ()
 ) -> AsyncIterator[list[Node]]:
     """Servers that do not know each other yet."""
     async with asyncio.TaskGroup() as group:

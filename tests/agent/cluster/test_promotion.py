@@ -75,9 +75,7 @@ async def test_the_wait_has_a_limit_that_names_what_was_missing() -> None:
     servers = Servers(promote)
     waiting = asyncio.create_task(servers.promotion.wait("1f", lambda: True))
     await servers.env.advance(PROMOTION_LIMIT_S + 2)
-    with pytest.raises(
-        Unavailable, match=r"to a voter in 30 s: a\.global: in sync with leader; c\.global"
-    ):
+    with pytest.raises(Unavailable, match=r"to a voter in 30 s: a\.global: in sync with leader; c\.global"):
         await waiting
 
 

@@ -14,10 +14,11 @@ from yurt.agent.cluster.cluster_files import CLUSTER_FILE, Founding, etcd_port, 
 from yurt.agent.cluster.dead_servers import DeadServerCleanup
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.local_server import LocalServer
+from yurt.agent.cluster.log_peers import LogPeers
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.own_etcd import OwnEtcd
 from yurt.agent.cluster.security import ServerSecurity
-from yurt.agent.cluster.voters import Voter
+from yurt.agent.cluster.voters import EtcdAdmin, Voter
 from yurt.agent.component_configs import server_config
 from yurt.agent.config import AgentConfig, make_config
 from yurt.agent.config_check import check
@@ -26,7 +27,7 @@ from yurt.agent.data_dir import open_data_dir
 from yurt.agent.log_engine import log_engine
 from yurt.agent.tls import TlsSettings
 from yurt.runtime.env import RealEnv
-from yurt.sdk.errors import Invalid, NotFound
+from yurt.sdk.errors import Conflict, Invalid, NotFound
 from yurt.storage.etcd.settings import etcd_arguments
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.testing.fake_cluster import member
@@ -168,6 +169,24 @@ async def test_an_unknown_peer_is_named_where_no_peer_can_be_removed(tmp_path: P
     (own,) = await cluster.log_peers()
     with pytest.raises(Invalid, match="a single server keeps its log in a file"):
         await cluster.remove_log_peer(own.name)
+
+
+class Joining:
+    """One voter and one learner."""
+
+    async def voters(self) -> tuple[Voter, ...]:
+        joining = Voter(id="2", name="", address="b:4649", is_learner=True)
+        return (Voter(id="1", name="a.global", address="a:4649"), joining)
+
+
+async def test_a_server_that_still_joins_is_shown_as_no_voter_and_cannot_lead() -> None:
+    membership = Membership(member("a", has_data=True), env=RealEnv())
+    membership.merge_update(Membership(member("b"), env=RealEnv()).update())
+    local = cast("LocalServer", SimpleNamespace(leader_name="a.global"))
+    peers = LogPeers(membership, admin=cast("EtcdAdmin", Joining()), env=RealEnv(), local=local)
+    assert [(each.name, each.is_voter) for each in await peers.all()] == [("a.global", True), ("b.global", False)]
+    with pytest.raises(Conflict, match=r"server b\.global is still joining the cluster"):
+        await peers.transfer("b.global")
 
 
 class Etcd:

@@ -36,6 +36,8 @@ class FakeCluster:
         self.fixed = members
         self.asked: list[tuple[object, ...]] = []
         self.joined = Joined(count=1)
+        self.learners: tuple[str, ...] = ()
+        """Those of the peers that are no voters yet."""
 
     def members(self) -> tuple[Member, ...]:
         """The servers that the test gave."""
@@ -67,7 +69,9 @@ class FakeCluster:
     async def log_peers(self) -> tuple[LogPeer, ...]:
         """The servers of the region that have not left."""
         return tuple(
-            LogPeer(id=f"id-{each.name}", name=each.name, address=each.rpc_addr)
+            LogPeer(
+                id=f"id-{each.name}", name=each.name, address=each.rpc_addr, is_voter=each.name not in self.learners
+            )
             for each in self.fixed
             if each.region == "global" and each.status != LEFT
         )

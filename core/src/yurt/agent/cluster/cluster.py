@@ -25,7 +25,7 @@ from yurt.agent.cluster.known_servers import KnownServersRecord
 from yurt.agent.cluster.local_server import LocalServer
 from yurt.agent.cluster.log_peers import LogPeers
 from yurt.agent.cluster.members_listener import MembersListener
-from yurt.agent.cluster.members_port import Admission
+from yurt.agent.cluster.members_port import MemberAdmission
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.own_etcd import ADVICE_AFTER_S, OwnEtcd, etcd_address
 from yurt.agent.cluster.peer_address import OtherServers, PeerAddress
@@ -63,7 +63,7 @@ class ServerCluster:
         self._exchange = Exchange(self._membership, security=self._security, env=env)
         self._etcd: OwnEtcd | None = None
         self._admin: EtcdAdmin | None = None
-        admission: Admission | None = None
+        admission: MemberAdmission | None = None
         if engine == OWN_ETCD:
             from yurt.agent.cluster.etcd_admin import OwnEtcdAdmin
 

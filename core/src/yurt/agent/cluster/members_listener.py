@@ -6,7 +6,7 @@ from collections import Counter
 
 from yurt import __version__
 from yurt.access.calls import CallerKind, ProvenCaller
-from yurt.agent.cluster.members_port import MEMBERS, PORT, Admission, AdmissionAnswer, NoAdmission
+from yurt.agent.cluster.members_port import MEMBERS, PORT, AdmissionAnswer, MemberAdmission, NoAdmission
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.records import MembershipUpdate
 from yurt.agent.cluster.security import ServerSecurity
@@ -21,7 +21,7 @@ class MembersListener:
     """The port of one server; `admission` takes servers without data into the cluster."""
 
     def __init__(
-        self, membership: Membership, *, security: ServerSecurity, admission: Admission | None = None,
+        self, membership: Membership, *, security: ServerSecurity, admission: MemberAdmission | None = None,
         counts: ConnectionCounters | None = None,
     ) -> None:  # fmt: skip
         """`counts` counts this port's connections, together with those of clients."""
@@ -74,7 +74,7 @@ class MembersListener:
 class _MembersCalls:
     """The calls that other servers may make to this one."""
 
-    def __init__(self, membership: Membership, admission: Admission, hello: Hello) -> None:
+    def __init__(self, membership: Membership, admission: MemberAdmission, hello: Hello) -> None:
         self._membership = membership
         self._admission = admission
         self._hello = hello

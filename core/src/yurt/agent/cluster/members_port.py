@@ -60,7 +60,7 @@ T = TypeVar("T")
 Ask = Callable[[MembersPort], Awaitable[T]]
 
 
-class Admission(Protocol):
+class MemberAdmission(Protocol):
     """What carries out `admit` and `promote`, once the caller is checked."""
 
     async def admit(self, member: Member, *, knows_learners: bool = False) -> AdmissionAnswer:
@@ -73,7 +73,7 @@ class Admission(Protocol):
 
 
 class NoAdmission:
-    """The `Admission` of a server that has no etcd member of its own."""
+    """The `MemberAdmission` of a server that has no etcd member of its own."""
 
     async def admit(self, member: Member, *, knows_learners: bool = False) -> AdmissionAnswer:
         """Raises Unavailable."""

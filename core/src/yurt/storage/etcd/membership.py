@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 
 STATUS_LIMIT_S: Final = 2.0
 MEMBERS_BYTES_MAX: Final = 64 * 1024
-PROMOTION_PATCH_35: Final = 20
+PROMOTION_FLOORS: Final = {(3, 5): 26, (3, 6): 5}
+"""The first patch versions that keep promotions, where not all do."""
 MOVE_LIMIT_S: Final = 2.0
 """The caller's time limit: etcd abandons a move after an election's time, but answers only at this limit."""
 
@@ -75,15 +76,16 @@ async def promote_member(client: EtcdClient, member_id: int) -> None:
 
 
 def keeps_promotions(version: str) -> bool:
-    """Whether a member of this version keeps the promotion of a learner when etcd is upgraded.
+    """Whether a member of this version keeps the promotion of a learner when it restarts or is upgraded.
 
-    3.5.1 to 3.5.19 keep it where 3.6 does not read it, and 3.6 then takes the voter for a learner.
+    3.5.1 to 3.5.19 keep it where 3.6 does not read it: a voter is a learner again after the upgrade (etcd's issues
+    19557 and 20793, repaired by 3.5.26). The first versions of 3.6 lose one of a member that was added again (20340).
     """
     try:
         major, minor, patch = (int(part) for part in version.partition("-")[0].split("."))
     except ValueError:
         return False
-    return (major, minor) != (3, 5) or patch >= PROMOTION_PATCH_35
+    return patch >= PROMOTION_FLOORS.get((major, minor), 0)
 
 
 async def remove_member(client: EtcdClient, member_id: int) -> None:
