@@ -16,6 +16,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOP_TASKS_LIMIT_S = 60.0
+STOP_PARTS_LIMIT_S = 75.0
+"""The longest wait for the parts to stop, before the end limit begins: their calls in threads wait for a free one, and
+those of a package may occupy all. The unit of the Debian package kills the agent after 90 s."""
 READY_LIMIT_S = 30.0
 FAR_READY_LIMIT_S = 4.0
 """After this time, an agent that waits for other agents shows what it waits for."""
@@ -262,7 +266,7 @@ class _Agent:
             watchdog = supervised(group, "watchdog of systemd", self.systemd.run_watchdog())
             self.systemd.ready(_status(parts.missing()))
             after_start = partial(_after_start, runs_jobs=parts.server is not None)
-            supervised(group, "load the scheduler", asyncio.to_thread(after_start))
+            supervised(group, "load the scheduler", self.env.in_thread(after_start))
             giving_back = supervised(group, "return free memory", keep_giving_back())
             await self.stop_asked.wait()
             say(f"==> Caught signal: {_signal_word(self.first_signal.number)}")
@@ -315,8 +319,10 @@ class _Agent:
                 await asyncio.wait_for(parts.stop_tasks(), STOP_TASKS_LIMIT_S)
             except TimeoutError:
                 log.error("tasks did not stop within %d s", STOP_TASKS_LIMIT_S)
+        late = self.env.call_later(STOP_PARTS_LIMIT_S, partial(self.end_limit.begin, code=1))
         await parts.stop(leaves=leaves)
-        await self.env.in_thread(self.data.remove_if_temporary)  # what tasks have left may be a million files
+        late.cancel()
+        await _in_own_thread(self.data.remove_if_temporary)  # what tasks have left may be a million files
         if self.first_signal.hint is not None:
             self.first_signal.hint.cancel()
         self.end_limit.begin(code=0)
@@ -399,6 +405,15 @@ def log_settings(config: AgentConfig) -> LogSettings:
 def _status(missing: Sequence[str]) -> str:
     """The text that `systemctl status` shows for a ready agent."""
     return "; ".join(missing) or "running"
+
+
+async def _in_own_thread(function: Callable[[], None]) -> None:
+    """Call a function in a thread of its own: those of the loop may be occupied by calls that do not end."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        await asyncio.get_running_loop().run_in_executor(pool, function)
+    finally:
+        pool.shutdown(wait=False)
 
 
 async def _wait(event: asyncio.Event) -> None:
