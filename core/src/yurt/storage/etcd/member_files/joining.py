@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -43,17 +43,21 @@ def join_progress(data_dir: Path) -> JoinProgress:
     """The progress of the member below `data_dir`. Blocks; raises DamagedMember when a segment is missing."""
     member = data_dir / "data" / "member"
     ends = {path: read_segment(path).end for path in segments(member / "wal", data_dir)}
-    own_id = added = commit = 0
+    own_id = commit = 0
+    additions: list[int] = []  # where entries or a snapshot make this member one: it is added, and promoted later
     for tag, data in (record for path, end in ends.items() for record in _records(path, end)):
         if tag == METADATA_TAG:
             own_id = _number(data, OWN_ID)
         elif tag == STATE_TAG:
             commit = max(commit, _number(data, COMMIT))
         elif tag == SNAPSHOT_TAG and (index := _number(data, SNAPSHOT_INDEX)):
-            added, commit = index, max(commit, index)
-        elif tag == ENTRY_TAG and _adds(data, own_id):
-            added = _number(data, ENTRY_INDEX)
-    is_member = 0 < added <= commit
+            additions, commit = [index], max(commit, index)
+        elif tag == ENTRY_TAG:
+            entry = dict(_safe_fields(data))
+            if isinstance(place := entry.get(ENTRY_INDEX), int):
+                additions = [each for each in additions if each < place]  # a later leader may have replaced the rest
+                additions += [place] if _adds(entry, own_id) else []
+    is_member = any(index <= commit for index in additions)
     if is_member:
         _sync(ends)
     return JoinProgress(is_member, sum(ends.values()) + _bytes_in(member / "snap"))
@@ -75,11 +79,10 @@ def _records(path: Path, end: int) -> Iterator[tuple[bytes, bytes]]:
             place = begin + size + (length >> 56 & 0x7 if length < 0 else 0)
 
 
-def _adds(entry: bytes, own_id: int) -> bool:
-    """Whether an entry makes this member one of its cluster."""
-    content = dict(_safe_fields(entry))
-    change = content.get(ENTRY_DATA, b"")
-    if content.get(ENTRY_TYPE) != CONFIG_CHANGE or not isinstance(change, bytes):
+def _adds(entry: Mapping[int, int | bytes], own_id: int) -> bool:
+    """Whether an entry, by its fields, makes this member one of its cluster."""
+    change = entry.get(ENTRY_DATA, b"")
+    if entry.get(ENTRY_TYPE) != CONFIG_CHANGE or not isinstance(change, bytes):
         return False
     return bool(own_id) and _number(change, CHANGED_ID) == own_id and _number(change, CHANGE_TYPE) != REMOVAL
 
