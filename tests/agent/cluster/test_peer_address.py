@@ -6,14 +6,18 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
-from yurt.agent.cluster.peer_address import OtherServers, PeerAddress, before_its_turn, without_tls
-from yurt.agent.cluster.voters import Reach, Voter
+from yurt.agent.cluster.own_etcd import OwnEtcd
+from yurt.agent.cluster.peer_address import OtherServers, PeerAddress, Probe, before_its_turn, without_tls
+from yurt.agent.cluster.voters import EtcdAdmin, Reach, Voter
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace
 from yurt.structs.member import FAILED, Member
 from yurt.testing.fake_cluster import member
+from yurt.testing.fakes import FakeEnv
 
 ALL = tuple(member(name, has_tls=True) for name in "abc")
 PLAIN, BOTH, TLS = Reach.IN_PLAIN_TEXT, Reach.BY_BOTH, Reach.BY_TLS
@@ -46,6 +50,23 @@ def test_a_server_that_is_away_or_does_not_speak_tls_is_waited_for_by_name() -> 
 def test_a_member_that_has_not_begun_is_waited_for_by_its_address() -> None:
     joining = Voter(id="d", name="", address="d:4649")
     assert "waiting for d:4649: restart" in without_tls([*voters(PLAIN, PLAIN, PLAIN), joining], ALL)
+
+
+class LearnersEtcd:
+    """The data of etcd while `a` is a learner that has moved; it must not be changed."""
+
+    async def voters(self) -> tuple[Voter, ...]:
+        return (replace(voters(PLAIN, PLAIN, PLAIN)[0], address="a:1", is_learner=True),)
+
+    async def move(self, voter_id: str, address: str, reach: Reach) -> None:
+        raise AssertionError("etcd would forget that the member is a learner")
+
+
+async def test_a_learner_corrects_its_address_after_its_promotion() -> None:
+    etcd = cast("OwnEtcd", SimpleNamespace(has_peer_tls=True))
+    servers = OtherServers(lambda: ALL, tuple, cast("Probe", None))
+    address = PeerAddress(etcd, cast("EtcdAdmin", LearnersEtcd()), own=ALL[0], servers=servers, env=FakeEnv())
+    assert not await address._look()
 
 
 class Killed(Exception):
