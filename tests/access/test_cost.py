@@ -36,9 +36,9 @@ ROUTES = (
     "/v1/nodes",
 )
 TRIES = 6
-REPEATED_MAX = 5
-"""Calls that access control may add to a repeated read, of which a few hundred are all that it takes."""
-SHORT_MAX = 215
+REPEATED_MAX = 14
+"""Calls that access control may add to a repeated read: whether its answer may be sent to this caller again."""
+SHORT_MAX = 100
 """All calls of a repeated read of one object. Each costs about 0.2 µs, and nearly nothing else does."""
 SPREAD_MAX = 5
 """Calls that the median of the tries may need more than the least one."""

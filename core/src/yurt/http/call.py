@@ -17,7 +17,7 @@ from yurt.api.encode import encode_json
 from yurt.api.row_texts import RowTexts
 from yurt.http.agent_info import AgentInfo
 from yurt.http.answer_cache import AnswerCache, DerivedIndexes
-from yurt.http.authentication import TOKEN_HEADER, actor_of, connection_of, origin_of, origin_over, token_text
+from yurt.http.authentication import actor_of, connection_of, origin_of, origin_over, shown_secret, token_text
 from yurt.http.cluster import CLUSTER, Cluster
 from yurt.http.edge.followed import FollowedStreams
 from yurt.http.errors import NoServer, Refused
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from yurt.server.keys.last_secret import LastSecret
     from yurt.server.operations.explanations import Explanations
     from yurt.server.ports import NodePort
+    from yurt.server.views import Rows
     from yurt.server.views.events import EventFilter, Subscription
     from yurt.state.store import Snapshot
     from yurt.state.watch import WatchKey
@@ -82,6 +83,8 @@ class Context(msgspec.Struct, frozen=True):
 BEGUN: ContextVar[list[web.StreamResponse]] = ContextVar("answers that have begun")
 """The answer of the request that is being carried out, once the answer has begun."""
 CONTEXT: web.AppKey[Context] = web.AppKey("yurt_context", Context)
+SHOWN: web.RequestKey[tuple[str, ...]] = web.RequestKey("yurt_shown", tuple)
+"""The tables from which, with the caller's rights, the answer of a request follows (`Call.shows_only`)."""
 AUTHORITY: web.AppKey[Authority] = web.AppKey("yurt_authority")
 """The authority that decides about requests."""
 
@@ -192,6 +195,14 @@ class Call(msgspec.Struct, eq=False):
         """A part of the path."""
         return self.request.match_info[name]
 
+    def shows_only(self, kinds: Iterable[type[Rows[Any, Any]]]) -> None:
+        """Declare that the answer follows from the rows of these kinds, the path, the query and the caller's rights.
+
+        And from nothing else: it is sent again to equal requests until such a row changes. Who leads counts as known,
+        because it is so sent by a leader alone.
+        """
+        self.request[SHOWN] = tuple([kind.name for kind in kinds])
+
     async def document(self, *, optional: bool = False) -> Any:
         """The JSON body; None when it is empty and optional."""
         raw = await self.request.read()
@@ -290,9 +301,7 @@ def loaded_view(call: Call) -> View:
 
 def is_shown_again(callers: Callers, request: web.Request, last: LastSecret) -> bool:
     """Whether the request shows the last secret of its connection, and no other agent passes it on."""
-    headers = request.headers
-    shown = headers.get(TOKEN_HEADER) or token_text(request)
-    return ORIGIN not in headers and callers.is_shown_again(last, shown)
+    return ORIGIN not in request.headers and callers.is_shown_again(last, shown_secret(request))
 
 
 async def identified(context: Context, request: web.Request) -> Actor:

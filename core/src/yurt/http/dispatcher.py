@@ -25,7 +25,7 @@ from yarl import URL
 from yurt.access import ANYWHERE, Access, Actor, Authority, Recalled, Scope, Trace
 from yurt.access.authority import ALLOW_ALL
 from yurt.access.needs import OnVariable
-from yurt.http.authentication import connection_of, origin_of, token_text
+from yurt.http.authentication import connection_of, origin_of, shown_secret, token_text
 from yurt.http.call import (
     AUTHORITY,
     CONTEXT,
@@ -33,18 +33,18 @@ from yurt.http.call import (
     Call,
     Context,
     identified,
-    is_shown_again,
     leader_headers,
     prepare_rights,
 )
 from yurt.http.edge.browsers import READS
 from yurt.http.edge.rpc_names import RPC_NAMES
 from yurt.http.errors import NoServer, Refused, public_error
+from yurt.http.forwarding_headers import ORIGIN
 from yurt.http.leases import Lease
 from yurt.http.query import ReadOptions, read_options
 from yurt.http.routes import BODY, QUERY, AnsweredBy, Route
 from yurt.runtime.metrics import Metrics
-from yurt.server.keys.last_secret import CachedDecision
+from yurt.server.keys.last_secret import CachedDecision, LastSecret
 
 T = TypeVar("T")
 
@@ -338,7 +338,7 @@ async def answered(read: Read, request: web.Request, context: Context) -> web.St
         if not loader.is_restored:
             loader.need_state()  # half of a log knows tokens that its other half revokes
     cached = _cached_decision(route, request, context, options.namespace) if is_controlled else None
-    actor, scope, recalled = cached or await _looked_up(route, request, context, options.namespace)
+    actor, scope, recalled, _ = cached or await _looked_up(route, request, context, options.namespace)
     if context.server is None:
         if not route.is_anonymous:
             await prepare_rights(request, actor)
@@ -383,11 +383,18 @@ def _cached_decision(route: Route, request: web.Request, context: Context, names
     """
     connection = connection_of(request)
     last = None if connection is None else connection.last_secret
-    callers = None if context.server is None else context.server.callers
-    if last is None or callers is None:
+    if last is None or ORIGIN in request.headers:
         return None
+    return recalled_decision(route, last, shown_secret(request), context, namespace)
+
+
+def recalled_decision(
+    route: Route, last: LastSecret, secret: str, context: Context, namespace: str
+) -> CachedDecision | None:
+    """As `_cached_decision` for a request of the connection that shows `secret`, and that no other agent passes on."""
+    callers = None if context.server is None else context.server.callers
     decision = last.decisions.get((id(route), namespace))
-    if decision is None or not is_shown_again(callers, request, last):
+    if decision is None or callers is None or not callers.is_shown_again(last, secret):
         return None
     if decision.recalled is not None and decision.recalled.holds():
         return decision
@@ -402,14 +409,14 @@ async def _looked_up(route: Route, request: web.Request, context: Context, names
     actor = Actor(origin=origin_of(request)) if is_off else await identified(context, request)
     scope = _scope(route, request.match_info, namespace)
     recalled = None if context.server is None else authority.recall(actor, route.needs, scope)
-    decision = CachedDecision(actor, scope, recalled)
     is_cacheable = not is_off and recalled is not None and scope.variable is None
+    decision = CachedDecision(actor, scope, recalled)
     connection = connection_of(request) if is_cacheable else None
     last = None if connection is None else connection.last_secret
     if last is not None and last.actor is actor:
         if len(last.decisions) >= DECISIONS_MAX:
             last.decisions.clear()
-        last.decisions[id(route), namespace] = decision
+        last.decisions[id(route), namespace] = decision._replace(standing=authority.standing(actor))
     return decision
 
 

@@ -15,6 +15,7 @@ async def leader(call: Call) -> web.Response:
     address = leader_address(call.cluster, call.server_facts, call.agent)
     if not address:
         raise no_leader()
+    call.shows_only(())
     return json_answer(call, address)
 
 

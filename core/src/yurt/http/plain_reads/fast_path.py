@@ -12,7 +12,8 @@ of the query. Only headers of `PLAIN_HEADERS` are known to have no other effect;
 
 **What is done for each request** is all that can change: whether this server leads, the caller and its rights
 (`dispatcher.answered`, as for every request), the handler with the newest state, the metrics, the limits on connections
-and on their idle time. No answer and no decision is kept here.
+and on their idle time. An answer that follows from stored rows alone is kept until they change (`kept_answers`); no
+decision is kept here.
 
 **What goes the whole way**: everything that is not an answer 200 with a short body, made without waiting. That is found
 out by trying: the answer is made in one step of its coroutine, and nothing is sent or counted before it is complete.
@@ -38,7 +39,6 @@ from collections.abc import Coroutine
 from hmac import compare_digest
 from typing import Any, Final, TypeVar, cast
 
-import msgspec
 from aiohttp import hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
@@ -46,14 +46,16 @@ from aiohttp.http import SERVER_SOFTWARE, HttpVersion11, RawRequestMessage
 from aiohttp.http_writer import _serialize_headers
 from aiohttp.streams import EMPTY_PAYLOAD
 from multidict import CIMultiDictProxy
-from yarl import URL
 
-from yurt.http.call import Context
-from yurt.http.dispatcher import AT_ONCE, IS_AUDITED, Read, answered, note
+from yurt.http.authentication import shown_secret
+from yurt.http.call import SHOWN, Context
+from yurt.http.dispatcher import AT_ONCE, IS_AUDITED, answered, note
 from yurt.http.edge.protocol import ApiProtocol
 from yurt.http.pieces import CachedResponse
 from yurt.http.plain_reads.confirmed_reads import ConfirmedReads
+from yurt.http.plain_reads.kept_answers import KeptAnswers
 from yurt.http.plain_reads.response_headers import COMPRESS_MIN, accepts_gzip, complete_headers, count_response
+from yurt.http.plain_reads.target import Target
 from yurt.http.routes import AnsweredBy
 from yurt.sdk.errors import YurtError
 from yurt.server.backends import HttpBackend
@@ -84,18 +86,6 @@ _NO_WRITER: Final = cast(AbstractStreamWriter, None)
 _NO_TASK: Final = cast(Any, None)
 
 
-class Target(msgspec.Struct, frozen=True):
-    """The request line of a plain read, and what follows from it."""
-
-    path: str
-    """With the query, as it was sent."""
-    url: URL
-    match: web.UrlMappingMatchInfo
-    """The route of aiohttp's router and the parameters in the path."""
-    read: Read
-    needs_leader: bool
-
-
 class NoPlainAnswer(Exception):
     """The answer waits for something, or is not a short 200."""
 
@@ -107,15 +97,17 @@ Key = tuple[bytes, bool]
 class CachedHead:
     """The headers of a connection's last plain read."""
 
-    __slots__ = ("_accepts_gzip", "_block", "_fast_path", "_headers", "_raw_headers")
+    __slots__ = ("_block", "_fast_path", "_headers", "_raw_headers", "accepts_gzip", "secret")
 
     def __init__(self, block: bytes, request: web.Request, fast_path: FastPath) -> None:
         """`block` is the head behind the request line, up to its empty line."""
         self._block = block
         self._headers: CIMultiDictProxy[str] = request.headers
         self._raw_headers = request.raw_headers
-        self._accepts_gzip = accepts_gzip(request.headers)
         self._fast_path = fast_path
+        self.accepts_gzip = accepts_gzip(request.headers)
+        self.secret = shown_secret(request)
+        """What its requests show; "" for none."""
 
     def fits(self, block: bytes) -> bool:
         """Whether these are the headers.
@@ -129,28 +121,29 @@ class CachedHead:
         line, _, block = data.partition(b"\r\n")
         if not self.fits(block):
             return b""
-        key = line, self._accepts_gzip
+        key = line, self.accepts_gzip
         target = self._fast_path.find(key)
         if target is None:
             return b""
         if target.needs_leader and self._fast_path.is_confirmed_by_others:
             self._fast_path.confirmed.add(_WaitingRead(connection, self, data))
             return None
-        return self._respond(connection, key, target)
+        return self._fast_path.answer(connection, self, key, target)
 
     def answer_confirmed(self, connection: ApiProtocol, data: bytes) -> bytes:
         """As `answer`, once this server has been confirmed to lead; its target may be forgotten by now."""
-        key = data.partition(b"\r\n")[0], self._accepts_gzip
+        key = data.partition(b"\r\n")[0], self.accepts_gzip
         target = self._fast_path.find(key)
-        return b"" if target is None else self._respond(connection, key, target, is_confirmed=True)
+        return b"" if target is None else self._fast_path.answer(connection, self, key, target, is_confirmed=True)
 
-    def _respond(self, connection: ApiProtocol, key: Key, target: Target, *, is_confirmed: bool = False) -> bytes:
+    def request(self, connection: ApiProtocol, target: Target) -> web.Request:
+        """The request as aiohttp would have read it."""
         message = RawRequestMessage(
             "GET", target.path, HttpVersion11, self._headers, self._raw_headers, False, None, False, False, target.url
         )
         request = web.Request(message, EMPTY_PAYLOAD, connection, _NO_WRITER, _NO_TASK, connection.loop)
         request._match_info = target.match  # as `Application._handle` does
-        return self._fast_path.answer(key, target, request, is_confirmed=is_confirmed)
+        return request
 
 
 class _WaitingRead:
@@ -178,6 +171,7 @@ class FastPath:
         self._context = context
         self._leader = server.leader
         self.confirmed = ConfirmedReads(server.leader)
+        self.kept = KeptAnswers(context, server)
         self._targets: dict[Key, Target | None] = {}
         """Those that were asked for since the others were put aside; None for one that is not learnt."""
         self._older: dict[Key, Target | None] = {}
@@ -203,7 +197,8 @@ class FastPath:
             read = request[AT_ONCE]
             needs_leader = read.route.answered_by is AnsweredBy.LEADER and not read.options.stale
             match = request.match_info
-            self._keep(key, Target(request.raw_path, request.rel_url, match, read, needs_leader))
+            shown = request.get(SHOWN)
+            self._keep(key, Target(request.raw_path, request.rel_url, match, read, needs_leader, shown))
 
     def find(self, key: Key) -> Target | None:
         """A known target."""
@@ -212,7 +207,9 @@ class FastPath:
             self._keep(key, target)
         return target
 
-    def answer(self, key: Key, target: Target, request: web.Request, *, is_confirmed: bool) -> bytes:
+    def answer(
+        self, connection: ApiProtocol, head: CachedHead, key: Key, target: Target, *, is_confirmed: bool = False
+    ) -> bytes:
         """The whole answer in bytes; b"" where the request has to take the usual way.
 
         `is_confirmed`: this server was confirmed to lead since the request came.
@@ -221,8 +218,11 @@ class FastPath:
         now = context.env.monotonic
         began = now()
         try:
-            response = _result(self._respond(target, request, is_confirmed=is_confirmed))
-            answer = self._written(request, response, accepts_gzip=key[1])
+            if target.needs_leader and not is_confirmed:
+                _result(self._confirm())
+            answer = self.kept.find(connection, head.secret, target, accepts_gzip=head.accepts_gzip)
+            if not answer:
+                answer = self._made(connection, head, target)
         except YurtError:
             return b""  # the usual way refuses it; another caller or a later time may get an answer
         except NoPlainAnswer:
@@ -241,16 +241,26 @@ class FastPath:
     def __len__(self) -> int:
         return len(self._targets) + len(self._older)
 
-    async def _respond(self, target: Target, request: web.Request, *, is_confirmed: bool) -> web.StreamResponse:
-        if target.needs_leader and not is_confirmed:
-            leader = self._leader
-            if not leader.is_local or leader.is_confirmed_by_others:
-                raise NoPlainAnswer
-            await leader.confirm()
-        return await answered(target.read, request, self._context)
+    async def _confirm(self) -> None:
+        """Raises what refuses a consistent read of a server without others; NoPlainAnswer with others."""
+        leader = self._leader
+        if not leader.is_local or leader.is_confirmed_by_others:
+            raise NoPlainAnswer
+        await leader.confirm()
 
-    def _written(self, request: web.Request, response: web.StreamResponse, *, accepts_gzip: bool) -> bytes:
-        """A response as aiohttp would write it, its headers in the same order.
+    def _made(self, connection: ApiProtocol, cached: CachedHead, target: Target) -> bytes:
+        """The answer of the route's handler, in one step."""
+        request = cached.request(connection, target)
+        response = _result(answered(target.read, request, self._context))
+        head, body = self._written(request, response, accepts_gzip=cached.accepts_gzip)
+        if request.get(SHOWN) == target.shown:
+            self.kept.keep(connection, cached.secret, target, head, body, accepts_gzip=cached.accepts_gzip)
+        return head + body
+
+    def _written(
+        self, request: web.Request, response: web.StreamResponse, *, accepts_gzip: bool
+    ) -> tuple[bytes, bytes]:
+        """Head and body of a response as aiohttp would write it, its headers in the same order.
 
         Raises NoPlainAnswer, and ValueError for a header that aiohttp would not write.
         """
@@ -263,7 +273,7 @@ class FastPath:
         headers[hdrs.DATE] = rfc822_formatted_time()
         headers[hdrs.SERVER] = SERVER_SOFTWARE
         complete_headers(request, response, self._context.agent.response_headers)
-        return _serialize_headers(STATUS_LINE, headers) + body
+        return _serialize_headers(STATUS_LINE, headers), body
 
     def _sent(self, response: web.StreamResponse, *, accepts_gzip: bool) -> tuple[bytes, str]:
         """The body of a plain answer as it is sent, and its coding, "" for none; raises NoPlainAnswer.

@@ -140,6 +140,7 @@ async def _list_below(
         view, index = await changed_view(call, [kind.watched_where("job", key)], lambda view: _newest(view, kind, key))
     else:
         view, index = call.view(), None
+    call.shows_only((kind, JobRows))
     slot = answer_slot(call, view, (kind, JobRows), key[0])
     if slot is not None and (cached := slot.find()) is not None:
         return list_answer(call, cached.pieces, cached.at_index, cached.next_token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import msgspec
@@ -17,6 +18,8 @@ class CachedDecision(NamedTuple):
     """Where its need has to be satisfied."""
     recalled: Recalled | None
     """The answers by which it is; they count as long as they hold. None: not known yet."""
+    standing: Hashable | None = None
+    """The actor's rights as a key, as long as the answers hold (`Authority.standing`)."""
 
 
 class LastSecret(msgspec.Struct, frozen=True):
