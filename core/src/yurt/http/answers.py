@@ -19,7 +19,7 @@ from yurt.api.page import Key, Pager, Stubs, by_index
 from yurt.api.row_texts import RowForm, RowTexts
 from yurt.api.stubs import WHOLE
 from yurt.http.answer_cache import AnswerKey, AnswerSlot
-from yurt.http.call import Call, changed_state, object_missing, prepare_rights, read_answer
+from yurt.http.call import Call, changed_state, object_missing, prepare_rights, read_answer, shows_only
 from yurt.http.lists import Write, list_answer, page_answer
 from yurt.http.query import flag
 from yurt.server.views import Listing, Rows, View
@@ -125,7 +125,7 @@ async def list_rows(
     view, index = await changed_view(call, [kind.watched() for kind in kinds], lambda view: list_index(view, kinds))
     if not isinstance(render, Form | Whole):
         return await list_page(call, listing(view), index, render=render(view), key=key)
-    call.shows_only(kinds)
+    shows_only(call, kinds)
     slot = answer_slot(call, view, kinds, namespace)
     if slot is not None and (cached := slot.find()) is not None:
         return list_answer(call, cached.pieces, cached.at_index, cached.next_token)
@@ -257,6 +257,6 @@ async def one_row(
         return object_missing(call, missing, rows.index)
     if not isinstance(render, RowForm):
         return read_answer(call, render(row, view), row.modify_index)
-    call.shows_only((kind,))
+    shows_only(call, (kind,))
     text = call.context.texts.text(render, row)
     return list_answer(call, [pretty_json(text)] if call.options.pretty else (text,), row.modify_index, "")

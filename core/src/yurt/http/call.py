@@ -84,7 +84,7 @@ BEGUN: ContextVar[list[web.StreamResponse]] = ContextVar("answers that have begu
 """The answer of the request that is being carried out, once the answer has begun."""
 CONTEXT: web.AppKey[Context] = web.AppKey("yurt_context", Context)
 SHOWN: web.RequestKey[tuple[str, ...]] = web.RequestKey("yurt_shown", tuple)
-"""The tables from which, with the caller's rights, the answer of a request follows (`Call.shows_only`)."""
+"""The tables from which, with the caller's rights, the answer of a request follows (`shows_only`)."""
 AUTHORITY: web.AppKey[Authority] = web.AppKey("yurt_authority")
 """The authority that decides about requests."""
 
@@ -194,14 +194,6 @@ class Call(msgspec.Struct, eq=False):
     def part(self, name: str) -> str:
         """A part of the path."""
         return self.request.match_info[name]
-
-    def shows_only(self, kinds: Iterable[type[Rows[Any, Any]]]) -> None:
-        """Declare that the answer follows from the rows of these kinds, the path, the query and the caller's rights.
-
-        And from nothing else: it is sent again to equal requests until such a row changes. Who leads counts as known,
-        because it is so sent by a leader alone.
-        """
-        self.request[SHOWN] = tuple([kind.name for kind in kinds])
 
     async def document(self, *, optional: bool = False) -> Any:
         """The JSON body; None when it is empty and optional."""
@@ -403,6 +395,15 @@ async def changed_state(
             state = await call.server.replica.wait_past(keys, index_of, min_index=options.index, timeout_s=timeout_s)
             call.lease.resume()
     return state, index_of(state)
+
+
+def shows_only(call: Call, kinds: Iterable[type[Rows[Any, Any]]]) -> None:
+    """Declare that the answer follows from the rows of these kinds, the path, the query and the caller's rights.
+
+    And from nothing else: it is sent again to equal requests until such a row changes. Who leads counts as known,
+    because only a leader sends it again.
+    """
+    call.request[SHOWN] = tuple([kind.name for kind in kinds])
 
 
 def object_missing(call: Call, text: str, index: int) -> web.Response:

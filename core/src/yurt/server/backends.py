@@ -44,6 +44,11 @@ class HttpBackend(msgspec.Struct, frozen=True):
     facts: ServerFacts
     metrics: Metrics
 
+    def contents(self, names: tuple[str, ...]) -> tuple[object, ...]:
+        """For each named table an object that represents its rows (`Rows.content`): another one after any change."""
+        state = self.replica.state
+        return tuple([state.table(name) for name in names])
+
 
 class RpcBackend(msgspec.Struct, frozen=True):
     """The parts of a server for agents that connect: the clients of the region and its other servers."""

@@ -85,7 +85,7 @@ class SqliteLog(WithoutQuota):
             self._last = Mark(index=last.index + len(commands), chain=chain)
 
         try:
-            await self._open_worker.call(insert)
+            await self._open_worker.call(insert, is_statement=True)
         except Unavailable as error:
             self._ended.set()
             raise LogBroken(str(error)) from None

@@ -32,6 +32,8 @@ class _Call(msgspec.Struct, frozen=True):
     run: Callable[[sqlite3.Connection], Any]
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Any]
+    is_statement: bool
+    """It executes one statement at most."""
 
 
 class SqlWorker(Protocol):
@@ -71,13 +73,17 @@ class SqliteWorker:
         """The reason why the worker refuses further calls; "" while it works."""
         return self._failure or (CLOSED if self._is_closed else "")
 
-    async def call(self, run: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a function in the next transaction; its writes are durable on return."""
+    async def call(self, run: Callable[[sqlite3.Connection], T], *, is_statement: bool = False) -> T:
+        """Run a function in the next transaction; its writes are durable on return.
+
+        `is_statement`: it executes one statement at most, and cannot fail after it. SQLite makes that a transaction by
+        itself where no other call waits; BEGIN and COMMIT would cost two GIL waits.
+        """
         if self.failure:
             raise Unavailable(self.failure)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        self._calls.put(_Call(run, loop, answer))
+        self._calls.put(_Call(run, loop, answer, is_statement))
         return await answer
 
     async def close(self) -> None:
@@ -138,7 +144,8 @@ class SqliteWorker:
             return
         answers: list[tuple[Any, Exception | None]] = []
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            if len(batch) > 1 or not batch[0].is_statement:
+                self._connection.execute("BEGIN IMMEDIATE")
             for call in batch:
                 answers.append(self._run_one(call, is_alone=len(batch) == 1))
             if self._connection.in_transaction:
@@ -172,7 +179,8 @@ class SqliteWorker:
 
     def _undo(self, *, is_alone: bool) -> None:
         if is_alone:
-            self._connection.execute("ROLLBACK")
+            if self._connection.in_transaction:  # a single statement has been undone by itself
+                self._connection.execute("ROLLBACK")
             return
         self._connection.execute("ROLLBACK TO one")
         self._connection.execute("RELEASE one")

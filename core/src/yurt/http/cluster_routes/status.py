@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from yurt.http.call import Call, json_answer
+from yurt.http.call import Call, json_answer, shows_only
 from yurt.http.cluster import leader_address
 from yurt.server.failures import no_leader
 from yurt.structs.member import LEFT
@@ -15,7 +15,7 @@ async def leader(call: Call) -> web.Response:
     address = leader_address(call.cluster, call.server_facts, call.agent)
     if not address:
         raise no_leader()
-    call.shows_only(())
+    shows_only(call, ())
     return json_answer(call, address)
 
 

@@ -1,12 +1,12 @@
 """Whole answers of plain reads, sent again until a table that they show has changed.
 
-A handler declares what its answer follows from besides the request: the rows of some tables (`Call.shows_only`) and
-the caller's rights. For an equal request by a caller with the same rights the bytes are then the same, but for `Date`,
-as long as the tables are the same objects; an answer refers to them weakly, so it keeps no old state alive.
+A handler declares that its answer follows from the request, the caller's rights and the rows of some tables
+(`yurt.http.call.shows_only`). For an equal request by a caller with the same rights the bytes are then the same, but
+for `Date`, as long as the tables are the same objects; an answer refers to them weakly, so it keeps no old state alive.
 
 What can change otherwise is looked at for each request: whether this server leads, which the headers tell, and with
-access control the decision about the caller. It is not decided anew, but must be one of this connection for the same
-secret, route and namespace, and still hold (`dispatcher.recalled_decision`).
+access control the decision about the caller. That one must be of this connection, its secret, the route and the
+namespace, and still hold (`dispatcher.recalled_decision`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aiohttp import hdrs
 from aiohttp.helpers import rfc822_formatted_time
 
 from yurt.access.authority import ALLOW_ALL
-from yurt.http.answer_cache import AnswerCache, AnswerKey, Tables
+from yurt.http.answer_cache import AnswerCache, AnswerKey
 from yurt.http.call import Context
 from yurt.http.dispatcher import recalled_decision
 from yurt.http.edge.protocol import ApiProtocol
@@ -38,7 +38,7 @@ class KeptAnswers:
         self._context = context
         self._is_open = server.authority is ALLOW_ALL
         self._leader = server.leader
-        self._writer = server.replica.writer
+        self._contents = server.contents
         self._answers = AnswerCache(KEPT_BYTES_MAX)
 
     def find(self, connection: ApiProtocol, secret: str, target: Target, *, accepts_gzip: bool) -> bytes:
@@ -48,7 +48,7 @@ class KeptAnswers:
         rights = self._rights(connection, secret, target)
         if rights is None:
             return b""
-        found = self._answers.find(_key(target, rights, accepts_gzip=accepts_gzip), self._tables(target.shown))
+        found = self._answers.find(_key(target, rights, accepts_gzip=accepts_gzip), self._contents(target.shown))
         if found is None:
             return b""
         before, behind = found.pieces
@@ -68,7 +68,7 @@ class KeptAnswers:
             return
         pieces = (before + sep, behind.removeprefix(date) + body)
         key = _key(target, rights, accepts_gzip=accepts_gzip)
-        self._answers.keep(key, self._tables(target.shown), pieces, 0, "")
+        self._answers.keep(key, self._contents(target.shown), pieces, 0, "")
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -83,10 +83,6 @@ class KeptAnswers:
         route, options = target.read
         decision = recalled_decision(route, last, secret, self._context, options.namespace)
         return None if decision is None else decision.standing
-
-    def _tables(self, names: tuple[str, ...]) -> Tables:
-        state = self._writer.state
-        return tuple([state.table(name) for name in names])
 
 
 def _key(target: Target, rights: Hashable, *, accepts_gzip: bool) -> AnswerKey:

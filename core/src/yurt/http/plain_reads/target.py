@@ -20,5 +20,4 @@ class Target(msgspec.Struct, frozen=True):
     read: Read
     needs_leader: bool
     shown: tuple[str, ...] | None
-    """The tables from which, with the caller's rights, its answer follows (`Call.shows_only`); None: not from them
-    alone."""
+    """The tables from which its answer follows (`yurt.http.call.shows_only`); None: it follows from more."""

@@ -14,7 +14,7 @@ from yurt.api.encode import pretty_json, to_wire
 from yurt.api.row_texts import RowForm, row_form
 from yurt.api.stubs import alloc_stub
 from yurt.http.answers import FormAt, answer_slot, changed_view, list_page_newest_first, one_row
-from yurt.http.call import Call, object_missing, read_answer
+from yurt.http.call import Call, object_missing, read_answer, shows_only
 from yurt.http.errors import Refused
 from yurt.http.forwarding.targets import job_key
 from yurt.http.lists import list_answer
@@ -140,7 +140,7 @@ async def _list_below(
         view, index = await changed_view(call, [kind.watched_where("job", key)], lambda view: _newest(view, kind, key))
     else:
         view, index = call.view(), None
-    call.shows_only((kind, JobRows))
+    shows_only(call, (kind, JobRows))
     slot = answer_slot(call, view, (kind, JobRows), key[0])
     if slot is not None and (cached := slot.find()) is not None:
         return list_answer(call, cached.pieces, cached.at_index, cached.next_token)
