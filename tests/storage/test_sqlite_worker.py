@@ -70,20 +70,3 @@ async def test_a_single_statement_is_a_transaction_by_itself(tmp_path: Path, tog
         assert worker.failure == ""
     finally:
         await worker.close()
-
-
-async def test_a_database_in_memory_gives_the_pages_of_deleted_rows_back() -> None:
-    worker = SqliteWorker(None, schema=SCHEMA, name="numbers")
-
-    def pages(connection: sqlite3.Connection) -> int:
-        count: int = connection.execute("PRAGMA page_count").fetchone()[0]
-        return count
-
-    try:
-        empty = await worker.call(pages)
-        await asyncio.gather(*(worker.call(partial(insert, number)) for number in range(5_000)))
-        assert await worker.call(pages) > empty + 10
-        await worker.call(lambda connection: connection.execute("DELETE FROM numbers").rowcount)
-        assert await worker.call(pages) == empty
-    finally:
-        await worker.close()

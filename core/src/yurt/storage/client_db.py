@@ -28,6 +28,7 @@ from yurt.storage.checksummed_file import read_checked, write_checked
 from yurt.storage.client_copies import COPY_NAME, PUT_STAMP, SCHEMA, CellDigests, Cells, Change, Copy, settle
 from yurt.storage.commit_index import CommitIndex, Mark
 from yurt.storage.data_dir import FORMAT, DataDir
+from yurt.storage.sqlite_memory import SqliteMemory
 from yurt.storage.sqlite_worker import SqliteWorker, SqlWorker
 from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
@@ -121,7 +122,7 @@ class ClientDatabase:
     def __init__(self, path: Path | None, *, open_worker: OpenWorker | None = None) -> None:
         """Open the database; raises Conflict when its folder is in use or has another format version.
 
-        `open_worker` carries out the calls in the place of a thread that has the database at the path.
+        `open_worker` opens the database where the calls are carried out otherwise, as on a simulated disk.
         """
         self._path = path
         self._folder = None if path is None else DataDir(path.parent, formats=FORMATS)
@@ -137,11 +138,13 @@ class ClientDatabase:
             self._copy = None if path is None or self._folder is None else self._settled(path, self._folder)
             if self._copy is not None:
                 undo.callback(self._copy.close)
-            self._worker: SqlWorker = (
-                SqliteWorker(path, schema=SCHEMA, name="client-database", on_commit=self._follow)
-                if open_worker is None
-                else open_worker(SCHEMA)
-            )
+            self._worker: SqlWorker
+            if open_worker is not None:
+                self._worker = open_worker(SCHEMA)
+            elif path is None:
+                self._worker = SqliteMemory(SCHEMA)
+            else:
+                self._worker = SqliteWorker(path, schema=SCHEMA, name="client-database", on_commit=self._follow)
             undo.pop_all()
 
     def _settled(self, path: Path, folder: DataDir) -> Copy:

@@ -51,10 +51,8 @@ class SqlWorker(Protocol):
 class SqliteWorker:
     """A database in WAL mode with synchronous=FULL: a call's writes are durable when it returns."""
 
-    def __init__(
-        self, path: Path | None, *, schema: str, name: str, on_commit: Callable[[], None] | None = None
-    ) -> None:
-        """Open or create the database; None keeps it in memory. Raises Conflict when the file is not a database.
+    def __init__(self, path: Path, *, schema: str, name: str, on_commit: Callable[[], None] | None = None) -> None:
+        """Open or create the database. Raises Conflict when the file is not a database.
 
         `on_commit` runs in the worker's thread after each commit and before anybody is answered; when it fails nobody's
         changes are acknowledged.
@@ -93,16 +91,12 @@ class SqliteWorker:
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
 
     def _connect(self, schema: str) -> sqlite3.Connection:
-        target = ":memory:" if self._path is None else str(self._path)
         with contextlib.ExitStack() as undo:
             try:
                 connection = sqlite3.connect(
-                    target, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+                    self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
                 )
                 undo.callback(connection.close)
-                if self._path is None:
-                    # An in-memory database keeps the pages of deleted rows in memory: without this it would only grow.
-                    connection.execute("PRAGMA auto_vacuum=FULL")
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("PRAGMA synchronous=FULL")
                 connection.executescript(schema)
