@@ -44,7 +44,7 @@ async def http(api: Api) -> AsyncIterator[Served]:
         yield made
 
 
-VERSIONS = f"{JOB}/versions"
+VERSIONS = f"{JOB}/versions?diffs=true"
 """Its answers are not kept, so each is made."""
 TARGETS = (
     "/v1/status/leader", JOB, f"{JOB}/summary", f"{JOB}/allocations", f"{JOB}/evaluations", f"{JOB}?pretty",

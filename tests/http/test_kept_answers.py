@@ -15,10 +15,12 @@ from yurt.testing.nightly import is_nightly
 
 from tests.http.raw_connections import DATE, HEADERS, JOB, Served, Wire, head, served
 
-OBJECTS = ("/v1/status/leader", JOB, f"{JOB}/summary", f"{JOB}/allocations", f"{JOB}/evaluations", f"{JOB}/deployments",
-           "/v1/job/other", "/v1/jobs", "/v1/jobs?namespace=*", "/v1/jobs?filter=Priority+%3D%3D+50", "/v1/nodes",
-           "/v1/nodes?resources=true", "/v1/evaluations", "/v1/allocations?task_states=false", "/v1/deployments",
-           "/v1/namespaces", "/v1/node/pools")  # fmt: skip
+OBJECTS = (
+    "/v1/status/leader", JOB, f"{JOB}/summary", f"{JOB}/allocations", f"{JOB}/evaluations", f"{JOB}/deployments",
+    f"{JOB}/deployment", f"{JOB}/versions", "/v1/services", "/v1/service/web", "/v1/job/other", "/v1/jobs",
+    "/v1/jobs?namespace=*", "/v1/jobs?filter=Priority+%3D%3D+50", "/v1/nodes", "/v1/nodes?resources=true",
+    "/v1/evaluations", "/v1/allocations?task_states=false", "/v1/deployments", "/v1/namespaces", "/v1/node/pools",
+)  # fmt: skip
 """Reads of what the random requests change."""
 READS = 'namespace "default" { policy = "read" }'
 
@@ -59,7 +61,7 @@ def plain(answer: bytes) -> bytes:
     return DATE.sub(b"", answer)
 
 
-@pytest.mark.parametrize("target", OBJECTS[:6] + OBJECTS[7:])
+@pytest.mark.parametrize("target", [each for each in OBJECTS if each != "/v1/job/other"])
 async def test_an_answer_is_sent_again(http: Served, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     asked, wire = Asked(http, monkeypatch), await http.connect()
     answers = {plain(await wire.ask(head(target))) for _ in range(6)}
@@ -71,7 +73,9 @@ async def test_an_answer_is_sent_again(http: Served, monkeypatch: pytest.MonkeyP
     assert asked.sent_again == sent + 1, "other connections share it"
 
 
-@pytest.mark.parametrize("target", [f"{JOB}/versions", "/v1/agent/health", "/v1/regions", "/v1/vars"])
+@pytest.mark.parametrize(
+    "target", [f"{JOB}/versions?diffs=true", "/v1/scaling/policies", "/v1/agent/health", "/v1/regions", "/v1/vars"]
+)
 async def test_what_follows_from_more_than_tables_is_made_each_time(
     http: Served, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:

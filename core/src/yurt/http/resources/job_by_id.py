@@ -63,6 +63,7 @@ async def versions(call: Call) -> web.Response:
         base_version = _tagged(rows, base_tag).version
 
     if not wants_diffs:
+        shows_only(call, (JobVersionRows,))
         return _encoded(call, b'{"Diffs":null,"Versions":[%b]}', rows, index)
 
     def answer() -> web.Response:
@@ -174,6 +175,7 @@ async def deployment(call: Call) -> web.Response:
         return rows.index if latest is None else latest.modify_index
 
     view, index = await changed_view(call, [DeploymentRows.watched_where("job", key)], index_of)
+    shows_only(call, (DeploymentRows,))
     latest = view.of(DeploymentRows).newest_of(key)
     if latest is None:
         return read_answer(call, None, index)

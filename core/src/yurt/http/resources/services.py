@@ -11,7 +11,7 @@ from aiohttp import web
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index, make_page
 from yurt.http.answers import answer_slot, changed_view, list_index
-from yurt.http.call import Call, empty_answer, object_missing, read_answer
+from yurt.http.call import Call, empty_answer, object_missing, read_answer, shows_only
 from yurt.http.errors import Refused
 from yurt.http.lists import check_uuid, list_answer, page_answer
 from yurt.sdk.value import Value
@@ -44,6 +44,7 @@ async def list_services(call: Call) -> web.Response:
     prefix = call.options.prefix
     options = call.options
     view, index = await changed_view(call, [ServiceRows.watched()], lambda view: view.of(ServiceRows).index)
+    shows_only(call, (ServiceRows,))
     slot = answer_slot(call, view, (ServiceRows,), options.namespace)
     if slot is not None and (cached := slot.find()) is not None:
         return list_answer(call, cached.pieces, cached.at_index, cached.next_token)
@@ -80,6 +81,7 @@ async def read(call: Call) -> web.Response:
 
     watched = ServiceRows.watched() if call.options.is_all_namespaces else ServiceRows.watched_where("name", key)
     view, index = await changed_view(call, [watched], lambda view: view.of(ServiceRows).index)
+    shows_only(call, (ServiceRows,))
     if chosen is None:
         page = make_page(instances(view), to_wire, key=by_index, options=call.options)
         return read_answer(call, page.rows, index, next_token=page.next_token)
