@@ -60,6 +60,18 @@ def test_an_answer_is_found_for_its_tables_alone(steps: list[tuple[int, int, boo
         assert bool(cache.bytes) == bool(len(cache))
 
 
+def test_answers_whose_tables_are_gone_make_place_for_new_ones() -> None:
+    cache, live = AnswerCache(), Table()
+    cache.keep(AnswerKey("/live", True), (live,), [b"live"], 1, "")
+    for number in range(20):
+        cache.keep(AnswerKey(f"/{number}", True), (Table(),), [b"outdated"], 1, "")
+    assert cache.find(AnswerKey("/live", True), (live,)) is not None  # which makes it the youngest
+    assert len(cache) > 1
+    for number in range(20, 24):
+        cache.keep(AnswerKey(f"/{number}", True), (live,), [b"live"], 1, "")
+    assert len(cache) == 5
+
+
 def test_an_answer_keeps_no_table_alive() -> None:
     cache, key, table = AnswerCache(), AnswerKey("/", True), Table()
     cache.keep(key, (table,), [b"[]"], 1, "")

@@ -21,6 +21,8 @@ import msgspec
 ANSWERS_BYTES_MAX: Final = 32 * 1024 * 1024
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 """Longer answers are not cached."""
+OUTDATED_AT_ONCE: Final = 8
+"""Outdated answers that are dropped with each new one."""
 ENTRY_BYTES: Final = 1_000
 """The memory of an entry in addition to its text and the text of its key, bytes."""
 
@@ -106,6 +108,7 @@ class AnswerCache:
         if size > ANSWER_BYTES_MAX:
             return pieces
         self._drop(key)
+        self._drop_outdated()
         refs = tuple(map(weakref.ref, tables))
         stored = tuple(pieces)
         self._entries[key] = CachedAnswer(refs, stored, index, next_token, size)
@@ -116,6 +119,14 @@ class AnswerCache:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def _drop_outdated(self) -> None:
+        """Drop the least recently used answers as far as their tables are gone: nobody finds them again."""
+        for _ in range(OUTDATED_AT_ONCE):
+            oldest = next(iter(self._entries.items()), None)
+            if oldest is None or all(ref() is not None for ref in oldest[1].tables):
+                return
+            self._drop(oldest[0])
 
     def _drop(self, key: AnswerKey) -> None:
         dropped = self._entries.pop(key, None)

@@ -25,7 +25,7 @@ from yurt.http.edge.protocol import ApiProtocol
 from yurt.http.plain_reads.target import Target
 from yurt.server.backends import HttpBackend
 
-KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
+KEPT_BYTES_MAX: Final = 4 * 1024 * 1024
 EVERYBODY: Final = "everybody"
 """The rights of every caller where access control is off."""
 DATE: Final = f"\r\n{hdrs.DATE}: ".encode()
