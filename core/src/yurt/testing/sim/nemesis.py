@@ -83,13 +83,16 @@ class Nemesis:
         yield from (each.partition(" ")[0] for each in self._open)
         yield from (kind for kind, at in self._struck_at.items() if now - at <= AFTERMATH_S)
 
-    def hinders(self, client: ClientAgent) -> bool:
-        """Whether a fault may keep a client from being ready: any but those of other clients, and slow writes of
-        etcd."""
-        others, now = {each.name for each in self._clients if each is not client}, self._world.loop.time()
-        return any(now - at <= HINDERED_S for at in self._struck_at.values()) or any(
-            key.partition(" ")[2] not in others and not key.startswith("etcd-slow") for key in self._open
-        )
+    def unhindered(self) -> list[ClientAgent]:
+        """The clients that no fault may keep from being ready. One of another client does not, and slow writes of
+        etcd do not."""
+        now = self._world.loop.time()
+        if any(now - at <= HINDERED_S for at in self._struck_at.values()):
+            return []
+        hit = {key.partition(" ")[2] for key in self._open if not key.startswith("etcd-slow")}
+        if not hit <= {each.name for each in self._clients}:
+            return []
+        return [each for each in self._clients if each.name not in hit]
 
     async def _heal_later(self, key: str, after_s: float) -> None:
         is_given_up = self._given_up.pop(key, None)

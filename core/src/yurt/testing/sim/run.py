@@ -191,7 +191,7 @@ class Cluster:
             raise Violation(self.loop.failures[0])
         if problem := self.trimmed.problem(self.loop.time()):
             raise Violation(problem)
-        unhindered = [each for each in self.clients if not self.nemesis.hinders(each)]
+        unhindered = self.nemesis.unhindered()
         if problem := self.waiting.problem(newest_state(self.servers), unhindered, self.loop.time()):
             raise Violation(problem)
         for agent in self.servers:
