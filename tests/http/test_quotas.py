@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from yurt.access import Capability, needs
 from yurt.http.resources.quotas import normalised
+from yurt.testing.access import bootstrapped
 from yurt.testing.authorities import Grants
 from yurt.testing.http_api import Api, add_ready_node, job_document, serving
 
@@ -193,6 +194,15 @@ async def test_metrics_tell_what_is_used_of_a_quota_and_allowed(api: Api) -> Non
     assert (found["used", "cpu"], found["limit", "cpu"], found["limit", "cores"]) == (100, 900, 0)
     assert (found["used", "device nvidia/gpu"], found["limit", "device nvidia/gpu"]) == (0, 2)
     assert ("limit", "memory") not in found
+
+
+async def test_metrics_of_quotas_need_no_token_under_access_control() -> None:
+    async with bootstrapped() as callers:
+        assert (await callers.put("/v1/quota", SPEC)).status == 200
+        assert (await callers.put("/v1/namespace", {"Name": "prod", "Quota": SPEC["Name"]})).status == 200
+        for form in ("", "?format=prometheus"):
+            answer = await callers.api.get(f"/v1/metrics{form}")
+            assert answer.status == 200 and "quota" in answer.text
 
 
 async def test_guarantee_weight_and_parent_are_shown_only_where_they_are_set(api: Api) -> None:

@@ -77,12 +77,15 @@ class QuotaUsages:
         return sorted(name for name in self._state.quotas.keys() if name.startswith(prefix))  # noqa: SIM118 - a Table
 
     def dimensions(self, region: str) -> Iterator[tuple[str, str, float, float | None]]:
-        """(quota, dimension, used, allowed) of the whole region, for metrics; None for no limit."""
-        for usage in self.named(self.names(), region=region):
-            spec = self._state.quotas[usage.name]
-            limit = spec.limit_of(region)
-            for amounts in usage.used.values():
-                yield from ((spec.name, *each) for each in _dimensions(amounts, limit or QuotaLimit()))
+        """(quota, dimension, used, allowed) of the whole region, for metrics; None for no limit.
+
+        Asks nothing of the access, so that any thread may read it.
+        """
+        for name in self.names():
+            limit = self._state.quotas[name].limit_of(region)
+            if limit is not None:
+                used = self._used(limit, members_of(self._state, name))
+                yield from ((name, *each) for each in _dimensions(used, limit))
 
     def guarantees(self, region: str) -> Iterator[tuple[str, str, float, float]]:
         """(quota, dimension, guaranteed, used) of the whole region, for metrics."""
