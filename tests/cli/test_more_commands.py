@@ -190,6 +190,8 @@ def test_a_forced_launch_that_starts_nothing_says_why(api: Any, run: Any) -> Non
     code, out, _ = run("job", "periodic", "force", "cron")
 
     assert (code, "an instance of this second exists" in out) == (0, True)
+    api.answers["/v1/job/cron/periodic/force"] = {"EvalID": "", "Warnings": "another instance runs"}
+    assert "nothing was launched: another instance runs\n" in run("job", "periodic", "force", "cron")[1]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +218,10 @@ def test_a_name_may_be_given_by_its_beginning(api: Any, run: Any, words: str, pa
     several = run(*words.split(), "pr")
     api.answers[path] = []
     none = run(*words.split(), "pr")
+    api.answers[path] = (403, "Permission denied")
+    unlisted = run(*words.split(), "pr")
 
+    assert unlisted == none, "a token that may not list gets the name's own answer"
     assert unique[0] == 0 and "prod" in unique[1]
     assert several[0] == 1 and f"Prefix matched multiple {things}" in several[2] and "soon" in several[2]
     assert none[0] == 1 and "not found" in none[2]

@@ -163,18 +163,31 @@ def find_scaling_policy(call: Invocation, prefix: str) -> Json:
 
 
 def read_named(call: Invocation, given: str, read: Callable[[str], T], *, listed_at: str, things: str) -> T:
-    """What `read` gives for a name, else for the only name of the list that begins with it."""
+    """What `read` gives for a name, else for the only name of the list that begins with it.
+
+    Where the list is forbidden, the name's own answer stands: a token may read objects and not list them.
+    """
     try:
         return read(given)
     except ApiError as error:
         if error.status != 404:
             raise
-        rows: list[Json] = call.api.get(listed_at, {"prefix": given}) or []
-        found = [row for row in rows if row["Name"].startswith(given)]
+        found = _names_with(call, given, listed_at)
         if not found:
             raise
     only = _only(found, "", lambda each: (things, "Name|Description", [_described(row) for row in each]))
     return read(only["Name"])
+
+
+def _names_with(call: Invocation, prefix: str, listed_at: str) -> list[Json]:
+    """The rows of the list whose names begin with the prefix; none where the token may not list."""
+    try:
+        rows: list[Json] = call.api.get(listed_at, {"prefix": prefix}) or []
+    except ApiError as error:
+        if error.status == 403:
+            return []
+        raise
+    return [row for row in rows if row["Name"].startswith(prefix)]
 
 
 def _described(row: Json) -> list[str]:
