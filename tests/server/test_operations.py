@@ -12,16 +12,20 @@ from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unava
 from yurt.sdk.schema import AttributeSpec, Schema
 from yurt.sdk.value import replace, seconds
 from yurt.server.config import GcThresholds
+from yurt.server.peers import NoPeers
 from yurt.server.requests import DispatchRequest, RetainedFields
+from yurt.server.resources.jobs import HELD_BACK, INSTANCE_EXISTS
 from yurt.state import Snapshot
 from yurt.storage.memory import MemoryLog
 from yurt.structs.alloc import AllocDeploymentStatus
 from yurt.structs.cluster import Namespace, NamespaceCapabilities, SchedulerConfiguration
 from yurt.structs.commands import AllocUpdate, RegisterNode, StoreSchema, UpsertNamespaces
+from yurt.structs.commands.versions import RegionRules
 from yurt.structs.job import Job, ParameterizedJobConfig, PeriodicConfig, ScalingEvent
 from yurt.structs.node import DrainSpec
 from yurt.structs.resources import Resources
 from yurt.structs.rpc import UpdateAllocsRequest
+from yurt.structs.rules import FORCED_LAUNCH_RULES
 from yurt.structs.task import ScalingPolicy
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv
@@ -220,6 +224,18 @@ async def test_only_periodic_jobs_can_be_forced(bench: Any) -> None:
     with pytest.raises(Invalid, match="can't evaluate periodic job"):
         await bench.server.resources.jobs.evaluate("default", "tick")
     assert (await bench.server.resources.jobs.force_periodic("default", "tick")).eval_id
+
+
+async def test_a_forced_launch_that_makes_no_child_says_why(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, schedule = bench.server.resources.jobs, PeriodicConfig(spec="@yearly", time_zone="UTC", prohibit_overlap=True)
+    await jobs.register(batch("tick", periodic=schedule))
+    assert (await jobs.force_periodic("default", "tick")).warnings == ()
+    assert (await jobs.force_periodic("default", "tick")).warnings == (INSTANCE_EXISTS,)
+
+    monkeypatch.setattr(NoPeers, "rules", RegionRules(version=FORCED_LAUNCH_RULES - 1, behind=("srv2.global",)))
+    await bench.env.advance(60)
+
+    assert (await jobs.force_periodic("default", "tick")).warnings == (HELD_BACK,)
 
 
 async def test_disabled_registration_refuses_jobs(bench: Any) -> None:

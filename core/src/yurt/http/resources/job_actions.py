@@ -162,6 +162,8 @@ async def force_periodic(call: Call) -> web.Response:
     """PUT /v1/job/:id/periodic/force."""
     done = await failed_call(call.operations.jobs.force_periodic(job_key(call)))
     answer = {"EvalCreateIndex": done.eval_create_index, "EvalID": done.eval_id, "Index": done.index}
+    if done.warnings:
+        answer["Warnings"] = "; ".join(done.warnings)
     return json_answer(call, answer, index=done.index)
 
 

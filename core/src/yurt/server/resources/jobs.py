@@ -55,6 +55,11 @@ from yurt.structs.predicates import is_client_terminal
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.limits import LimitsOf
 
+INSTANCE_EXISTS: Final = "an instance of this second exists; launch the next one a second later"
+HELD_BACK: Final = (
+    "another instance runs, and the job has prohibit_overlap: forced launches ignore it once all servers "
+    "have this version"
+)
 MARKED_TOGETHER: Final = 200
 """Allocations that one command marks."""
 
@@ -304,7 +309,10 @@ class Jobs:
         )
 
     async def force_periodic(self, namespace: str, job_id: str, *, is_management: bool = False) -> JobRegistered:
-        """Launch a periodic job now, independently of its schedule and of `prohibit_overlap`."""
+        """Launch a periodic job now, independently of its schedule and of `prohibit_overlap`.
+
+        A launch that `apply` leaves out has no evaluation and a warning that says why.
+        """
         return await self._launch((namespace, job_id), self._replica.env.now(), is_management=is_management)
 
     async def launch(self, parent: Job, at: UnixNano) -> JobRegistered:
@@ -330,7 +338,8 @@ class Jobs:
             now=mint.now,
             is_management=is_management,
         )
-        return _registered(await self._replica.propose(command), child_key, evaluation)
+        committed = await self._replica.propose(command)
+        return _registered(committed, child_key, evaluation, _unlaunched(committed.state, child_key, evaluation))
 
     async def validate(
         self, job: Job, *, rights: SubmitterRights = NO_RIGHTS
@@ -387,6 +396,13 @@ def _registered(
         index=committed.index,
         warnings=warnings,
     )
+
+
+def _unlaunched(state: Snapshot, child: JobKey, evaluation: Evaluation) -> tuple[str, ...]:
+    """Why a launch made no child; empty when it made one."""
+    if evaluation.id in state.evals:
+        return ()
+    return (INSTANCE_EXISTS if child in state.jobs else HELD_BACK,)
 
 
 def _check_enabled(state: Snapshot, *, is_management: bool) -> None:

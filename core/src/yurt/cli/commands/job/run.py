@@ -18,8 +18,8 @@ from yurt.cli.views.detach import follow_or_detach
 from yurt.cli.views.unreplaced_failures import print_unplaced
 from yurt.sdk.errors import Reason
 
-NOTHING_LAUNCHED: Final = "an instance of this second exists; launch the next one a second later."
-"""Why a server launches nothing by request."""
+NOTHING_LAUNCHED: Final = "an instance of this second exists, or another one runs and the job has prohibit_overlap."
+"""Why a server of an older version launches nothing by request: it does not say."""
 
 PAYLOAD_BYTES_MAX = 16 * 1024
 
@@ -266,7 +266,8 @@ def force_periodic(call: Invocation) -> int:
     answer: Json = call.api.put(api_path("job", job["ID"], "periodic", "force"), None, query) or {}
     eval_id = answer.get("EvalID") or ""
     if not eval_id:
-        call.screen.line(f"Force periodic successful, but nothing was launched: {NOTHING_LAUNCHED}")
+        why = answer.get("Warnings") or NOTHING_LAUNCHED
+        call.screen.line(f"Force periodic successful, but nothing was launched: {why}")
         return 0
     return follow_or_detach(
         call,
