@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.testing.http_api import NODE_ID, Api, job_document, serving
+from yurt.testing.access import bootstrapped
+from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document, serving
 
 
 async def test_a_job_without_a_priority_gets_the_servers_default() -> None:
@@ -70,3 +71,16 @@ async def test_a_job_file_of_the_first_version_is_refused(api: Api) -> None:
     answer = await api.put("/v1/jobs/parse", {"JobHCL": 'job "x" {}', "hclv1": True})
 
     assert (answer.status, answer.text[:36]) == (400, "Job files of HCL version 1 are not r")
+
+
+async def test_a_drain_records_the_token_that_set_it_last() -> None:
+    async with bootstrapped() as callers:
+        await add_ready_node(callers.api)
+        await callers.policy("drainers", 'node { policy = "write" }')
+        drainer = await callers.token("drainers")
+        found = []
+        for token in (drainer["SecretID"], None):
+            body = {"NodeID": NODE_ID, "DrainSpec": {"Deadline": -1}}
+            await callers.put(f"/v1/node/{NODE_ID}/drain", body, token=token)
+            found.append((await callers.get(f"/v1/node/{NODE_ID}")).json["LastDrain"]["AccessorID"])
+    assert found == [drainer["AccessorID"], callers.root["AccessorID"]]

@@ -10,7 +10,7 @@ from yurt.access import Scope
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import AllocWriter, node_stub, node_wire
 from yurt.http.answers import Whole, list_rows, one_row
-from yurt.http.call import Call, json_answer
+from yurt.http.call import AUTHORITY, Call, json_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import check_prefix, check_uuid
 from yurt.http.query import flag
@@ -128,12 +128,18 @@ async def drain(call: Call) -> web.Response:
     node_id = _required_node(call)
     call.access.require(Scope(node=node_id))
     if "enable" in call.query and not (await call.request.read()).strip():
-        spec = DrainSpec() if flag(call.query, "enable") else None
-        return _updated(call, await failed_call(call.operations.nodes.drain(node_id, spec, mark_eligible=False)))
-    body = await call.body(NodeDrainBody)
-    _check_node_id(call, body.node_id)
+        body = NodeDrainBody(drain_spec=DrainSpec() if flag(call.query, "enable") else None)
+    else:
+        body = await call.body(NodeDrainBody)
+        _check_node_id(call, body.node_id)
     done = await failed_call(
-        call.operations.nodes.drain(node_id, body.drain_spec, mark_eligible=body.mark_eligible, meta=body.meta)
+        call.operations.nodes.drain(
+            node_id,
+            body.drain_spec,
+            mark_eligible=body.mark_eligible,
+            meta=body.meta,
+            accessor_id=call.request.app[AUTHORITY].identify(call.actor).accessor_id,
+        )
     )
     return _updated(call, done)
 

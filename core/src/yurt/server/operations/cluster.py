@@ -127,11 +127,22 @@ class NodeOperations:
         return await self._nodes.purge(node_id, check=self._check(node_id))
 
     async def drain(
-        self, node_id: str, spec: DrainSpec | None, *, mark_eligible: bool, meta: Mapping[str, str] | None = None
+        self,
+        node_id: str,
+        spec: DrainSpec | None,
+        *,
+        mark_eligible: bool,
+        meta: Mapping[str, str] | None = None,
+        accessor_id: str = "",
     ) -> NodeUpdated:
-        """Start or change a node's drain, or end it when `spec` is None."""
+        """Start or change a node's drain, or end it when `spec` is None; `accessor_id` is the caller's."""
         return await self._nodes.drain(
-            node_id, spec, mark_eligible=mark_eligible, meta=meta, check=self._check(node_id)
+            node_id,
+            spec,
+            mark_eligible=mark_eligible,
+            meta=meta,
+            accessor_id=accessor_id,
+            check=self._check(node_id),
         )
 
     def _check(self, node_id: str) -> Check:

@@ -119,9 +119,10 @@ class Nodes:
         *,
         mark_eligible: bool,
         meta: Mapping[str, str] | None = None,
+        accessor_id: str = "",
         check: Check = _anybody,
     ) -> NodeUpdated:
-        """Start or change a node's drain, or end it when `spec` is None."""
+        """Start or change a node's drain, or end it when `spec` is None; `accessor_id` is the caller's."""
         mint = self._replica.mint()
         seed = mint.seed()
 
@@ -135,7 +136,7 @@ class Nodes:
                 node_id=node_id,
                 strategy=strategy,
                 mark_eligible=mark_eligible,
-                last_drain=_last_drain(node, strategy, mint.now, meta or {}),
+                last_drain=_last_drain(node, strategy, now=mint.now, meta=meta or {}, accessor_id=accessor_id),
                 event=_drain_event(strategy is not None, mint),
                 seed=seed,
                 based_on=_basis(state, node_id),
@@ -198,16 +199,15 @@ def _basis(state: Snapshot, node_id: str) -> tuple[Expectation, ...]:
 
 
 def _last_drain(
-    node: Node, strategy: DrainStrategy | None, now: UnixNano, meta: Mapping[str, str]
+    node: Node, strategy: DrainStrategy | None, *, now: UnixNano, meta: Mapping[str, str], accessor_id: str
 ) -> DrainMetadata | None:
-    """The node's record of its last drain."""
-    last = node.last_drain
+    """The node's record of its last drain, with the token that changed it last."""
+    last = node.last_drain if node.drain_strategy is not None else None
+    by = accessor_id or (last.accessor_id if last is not None else "")
     if strategy is not None:
-        started = last.started_at if last is not None and node.drain_strategy is not None else now
-        return DrainMetadata(started_at=started, updated_at=now, status="draining", meta=meta)
-    if node.drain_strategy is not None and last is not None:
-        return replace(last, updated_at=now, status="canceled")
-    return last
+        started = now if last is None else last.started_at
+        return DrainMetadata(started_at=started, updated_at=now, status="draining", accessor_id=by, meta=meta)
+    return node.last_drain if last is None else replace(last, updated_at=now, status="canceled", accessor_id=by)
 
 
 def _drain_event(is_draining: bool, mint: Mint) -> NodeEvent:
