@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.cli.views import task_start
+from yurt.cli.views import task_failures, task_start
 
 EVAL_ID, ALLOC_ID = "aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"
 DEPLOYMENT_ID = "dddddddd-0000-0000-0000-000000000000"
@@ -192,3 +192,31 @@ def test_job_status_and_why_not_name_the_last_failure_of_each_group(api: Any, ru
         assert row.split()[:3] == ["g", "main", "bbbbbbbb"] and row.endswith("Terminated: Exit Code: 3")
         assert "yurt alloc logs -stderr bbbbbbbb main" in out
         assert "Exit Code: 1" not in out
+
+
+CHECK_FAILED = {"Type": "Restart Signaled", "DisplayMessage": 'healthcheck: check "up" unhealthy', "Time": 25}
+
+
+def test_a_failing_health_check_is_named_and_not_the_end_of_the_tasks_that_it_restarts() -> None:
+    (failure,) = task_failures.last_failures([alloc("running", STARTED, CHECK_FAILED, EXITED | {"ExitCode": 137})])
+
+    assert failure.reason == 'Restart Signaled: healthcheck: check "up" unhealthy' and failure.has_run
+
+
+def test_a_task_that_ends_with_a_failed_sibling_is_no_failure() -> None:
+    failed = alloc("failed", STARTED, EXITED)
+    siblings = {"Type": "Sibling Task Failed", "Time": 31}
+    failed["TaskStates"]["sidecar"] = {"Failed": False, "Events": [STARTED, siblings, EXITED | {"Time": 40}]}
+
+    (failure,) = task_failures.last_failures([failed])
+
+    assert (failure.task, failure.at_ns) == ("main", 30)
+
+
+def test_a_task_that_uses_too_much_memory_while_it_is_stopped_has_failed() -> None:
+    stopped = {"Type": "Killing", "Time": 25}
+    killed = EXITED | {"Details": {"oom_killed": "true"}}
+
+    assert task_failures.failure_events({"Events": [STARTED, stopped, killed]}) == [killed]
+    assert task_failures.failure_events({"Events": [STARTED, stopped, EXITED]}) == []
+    assert task_failures.failure_events({"Events": [stopped, EXITED, STARTED, EXITED]}) == [EXITED]

@@ -15,6 +15,10 @@ EXPLAINS = frozenset({
     "Disk Exceeded", "Timeout", "Alloc Unhealthy", "Disconnected",
 })  # fmt: skip
 """Events that tell why a task failed; Terminated and Template do in some cases."""
+REQUESTED_ENDS = frozenset({"Restart Signaled", "Killing", "Sibling Task Failed", "Leader Task Dead"})
+"""Events after which a task is ended on purpose: its exit code is that of the signal, and says nothing about a fault."""
+HEALTH_CHECK = "healthcheck: "
+"""How the reason of a restart begins that a failing health check has caused."""
 LOG_LINES = 5
 LINE_MAX = 300
 
@@ -32,30 +36,54 @@ class TaskFailure(NamedTuple):
 
 
 def failures_of(alloc: Json) -> list[TaskFailure]:
-    """All failures of the tasks of an allocation that are still among its events, oldest first."""
+    """All failures of the tasks of an allocation that are still among its events, oldest first.
+
+    Where tasks have failed for good, only theirs: the others ended or were restarted because of them.
+    """
+    tasks = alloc.get("TaskStates") or {}
+    failed = {task: state for task, state in tasks.items() if state.get("Failed")}
     found = []
-    for task, state in (alloc.get("TaskStates") or {}).items():
-        for event in state.get("Events") or ():
-            if is_failure(event):
-                reason = reason_of(event)
-                at_ns = event.get("Time") or 0
-                has_run = event["Type"] == "Terminated"
-                found.append(TaskFailure(alloc["ID"], alloc["TaskGroup"], task, at_ns, reason, has_run))
+    for task, state in (failed or tasks).items():
+        for event in failure_events(state):
+            at_ns, has_run = event.get("Time") or 0, event["Type"] in ("Terminated", "Restart Signaled")
+            found.append(TaskFailure(alloc["ID"], alloc["TaskGroup"], task, at_ns, reason_of(event), has_run))
     return sorted(found, key=lambda each: each.at_ns)
 
 
-def is_failure(event: Json) -> bool:
-    """Whether an event reports a failure of its task."""
+def failure_events(state: Json) -> list[Json]:
+    """The events of a task that report a failure, oldest first."""
+    found, is_requested = [], False
+    for event in state.get("Events") or ():
+        kind = event.get("Type")
+        if kind == "Started":
+            is_requested = False
+        if _is_failure(event) and not (is_requested and kind == "Terminated" and not _is_out_of_memory(event)):
+            found.append(event)
+        is_requested = is_requested or kind in REQUESTED_ENDS
+    return found
+
+
+def _is_failure(event: Json) -> bool:
     kind = event.get("Type")
     if kind == "Terminated":
         details = event.get("Details") or {}
-        return str(event.get("ExitCode") or details.get("exit_code") or "0") != "0" or "oom_killed" in details
+        return str(event.get("ExitCode") or details.get("exit_code") or "0") != "0" or _is_out_of_memory(event)
+    if kind == "Restart Signaled":
+        return _message_of(event).startswith(HEALTH_CHECK)
     return kind in EXPLAINS or (kind == "Template" and bool(event.get("FailsTask")))
+
+
+def _is_out_of_memory(event: Json) -> bool:
+    return "oom_killed" in (event.get("Details") or {})
+
+
+def _message_of(event: Json) -> str:
+    return str(event.get("DisplayMessage") or event.get("Message") or "")
 
 
 def reason_of(event: Json) -> str:
     """`Driver Failure: docker: no such image`."""
-    return f"{event['Type']}: {event.get('DisplayMessage') or event.get('Message') or 'no reason was given'}"
+    return f"{event['Type']}: {_message_of(event) or 'no reason was given'}"
 
 
 def last_failures(allocs: Iterable[Json]) -> list[TaskFailure]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from yurt.cli.declaration import Invocation
 from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import clock, plural
-from yurt.cli.views.task_failures import TaskFailure, failures_of, is_failure, log_tail, reason_of
+from yurt.cli.views.task_failures import TaskFailure, failure_events, failures_of, log_tail, reason_of
 
 FAILURES_MAX = 3
 """Failures of one task after which waiting for it stops."""
@@ -58,11 +58,13 @@ class StartWatch:
         newest = self._newest_shown.get(key, 0)
         who = f'Task "{task}" of allocation "{self.call.short(alloc["ID"])}"'
         failures = {failure.at_ns: failure for failure in failures_of(alloc) if failure.task == task}
+        failing = failure_events(state)
         for event in state.get("Events") or ():
-            if (event.get("Time") or 0) <= newest:
+            at_ns = event.get("Time") or 0
+            if at_ns <= newest:
                 continue
-            if is_failure(event):
-                self._fail(key, failures[event.get("Time") or 0], who)
+            if event in failing and at_ns in failures:
+                self._fail(key, failures[at_ns], who)
             elif shows_all and event["Type"] not in _SILENT and not _is_directory(event):
                 self.say(f"{who}: {_shown(event)}")
         self._newest_shown[key] = max(newest, _newest(state))
