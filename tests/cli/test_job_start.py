@@ -172,6 +172,20 @@ def test_a_failed_deployment_ends_with_the_reason(api: Any, register: Any) -> No
     assert code == 1 and out.endswith('Group "g": task "main": Terminated: Exit Code: 3\n')
 
 
+def test_the_past_of_a_deployment_that_an_evaluation_changed_is_not_shown_again(api: Any, register: Any) -> None:
+    deployment = {"ID": DEPLOYMENT_ID, "JobID": "web", "Status": "failed", "TaskGroups": {}, "CreateIndex": 4}
+    restarting = {"Type": "Restarting", "DisplayMessage": "Task restarting in 1s", "Time": 31}
+    api.answers |= {
+        f"/v1/deployment/{DEPLOYMENT_ID}": deployment,
+        f"/v1/deployment/allocations/{DEPLOYMENT_ID}": [alloc("running", STARTED, EXITED, restarting)],
+    }
+    changed = {"DeploymentID": DEPLOYMENT_ID, "Type": "service"}
+
+    assert "Restarting" not in register([], evaluation=changed)[1]
+    deployment["CreateIndex"] = EVAL["CreateIndex"] + 1
+    assert "Restarting" in register([], evaluation=changed)[1]
+
+
 def test_job_status_and_why_not_name_the_last_failure_of_each_group(api: Any, run: Any) -> None:
     job = {
         "ID": "web", "Name": "web", "Namespace": "default", "Type": "service", "Priority": 50, "Status": "running",

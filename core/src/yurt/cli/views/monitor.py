@@ -64,7 +64,7 @@ class EvalMonitor:
         deployment = evaluation.get("DeploymentID")
         if deployment and not code:
             say()
-            return follow_deployment(self.call, deployment, is_new=True)
+            return follow_deployment(self.call, deployment, by=evaluation)
         if deployment and code == PLACEMENT_FAILED:
             say("\nThe deployment goes on when there is room. Follow it with:")
             say(f"    yurt deployment status -monitor {self.call.short(deployment)}")
@@ -242,26 +242,29 @@ def nothing_done_lines(job: Json, failed: Sequence[TaskFailure] = ()) -> list[st
 
 
 def follow_deployment(
-    call: Invocation, deployment_id: str, *, with_allocs: bool = False, is_new: bool = False, pause_s: float = 0.0
+    call: Invocation, deployment_id: str, *, with_allocs: bool = False, by: Json | None = None, pause_s: float = 0.0
 ) -> int:
     """Show a deployment until it ends: rewritten in place on a terminal, else once a change. 1 when it failed.
 
     Changes within `pause_s` of the one that was shown last are shown together.
-    For a new job the progress of its tasks is shown too, and the wait ends when no task of a group can start.
+    With `by`, the evaluation that made or changed it, the progress of its tasks from then on is shown too, and the wait
+    ends when no task of a group can start.
     """
     call.screen.line(f'==> {clock()}: Monitoring deployment "{call.short(deployment_id)}"')
     block = LiveBlock(call)
-    watch = StartWatch(call, block.say) if is_new else None
+    watch = StartWatch(call, block.say) if by is not None else None
     path, index, last, shown_s = api_path("deployment", deployment_id), 0, "", 0.0
     while True:
-        answer = _read_or_none(call, path, index, HEALTH_WAIT_S if is_new else WAIT_S)
+        answer = _read_or_none(call, path, index, HEALTH_WAIT_S if watch else WAIT_S)
         if answer is None:
             call.screen.line(f'Deployment "{call.short(deployment_id)}" was removed')
             return 1
         deployment: Json = answer.data
         allocs = _allocs_of(call, deployment_id) if with_allocs or watch else []
         if watch:
-            watch.skip([each for each in allocs if _is_older(each, deployment)])
+            is_changed_only = by is not None and _is_older(deployment, by)
+            is_first = not index
+            watch.skip([each for each in allocs if _is_older(each, deployment) or (is_first and is_changed_only)])
             watch.take(allocs)
         text = deployment_text(deployment, id_length=call.id_length)
         if with_allocs:
