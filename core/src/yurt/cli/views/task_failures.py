@@ -16,7 +16,7 @@ EXPLAINS = frozenset({
 })  # fmt: skip
 """Events that tell why a task failed; Terminated and Template do in some cases."""
 REQUESTED_ENDS = frozenset({"Restart Signaled", "Killing", "Sibling Task Failed", "Leader Task Dead"})
-"""Events after which a task is ended on purpose: its exit code is that of the signal, and says nothing about a fault."""
+"""Events after which a task is ended on purpose: its exit code, often that of a signal, reports no fault then."""
 HEALTH_CHECK = "healthcheck: "
 """How the reason of a restart begins that a failing health check has caused."""
 LOG_LINES = 5
