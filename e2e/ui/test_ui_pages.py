@@ -111,6 +111,15 @@ def test_a_page_shows_fits_and_is_accessible(name: str, page: Page, check_access
         check_access(f"{name} at {WIDTHS[0]} px in {theme}")
 
 
+def test_the_table_of_servers_shows_names_addresses_and_the_leader_in_full(page: Page) -> None:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    visit(page, "/ui/servers")
+    table = page.get_by_role("table").first
+    expect(table).to_contain_text("leader")
+    cut = "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).map(cell => cell.textContent)"
+    assert table.locator("[role=cell], td").evaluate_all(cut) == []
+
+
 def first_alloc(agent: Agent, job: str) -> dict[str, Any]:
     return agent.allocs(job)[0]
 

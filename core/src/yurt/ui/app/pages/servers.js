@@ -37,25 +37,32 @@ const COLUMNS = [
     title: "Server",
     value: (row) => row.Name,
     size: "minmax(8rem, 2fr)",
-    cell: (row) => html`${plain(row.Name)}${row.isLeader ? html` <strong class="good">leader</strong>` : ""}`,
+    cell: (row) => plain(row.Name),
   },
-  { id: "status", title: "Status", value: (row) => row.Status, size: "7rem", cell: (row) => html`<${Status} status=${row.Status} />` },
+  {
+    id: "role",
+    title: "Role",
+    value: (row) => row.isLeader,
+    size: "4.5rem",
+    cell: (row) => (row.isLeader ? html`<strong class="good">leader</strong>` : "follower"),
+  },
+  { id: "status", title: "Status", value: (row) => row.Status, size: "5.5rem", cell: (row) => html`<${Status} status=${row.Status} />` },
   {
     id: "health",
     title: "Health",
     from: /** @type {"md"} */ ("md"),
     value: (row) => row.report?.Healthy,
-    size: "7rem",
+    size: "6.5rem",
     cell: (row) => (row.report ? html`<${Status} status=${row.report.Healthy ? "healthy" : "unhealthy"} />` : ""),
   },
-  { id: "contact", title: "Last contact", from: /** @type {"lg"} */ ("lg"), size: "8rem", cell: (row) => plain(row.report?.LastContact) },
+  { id: "contact", title: "Last contact", from: /** @type {"lg"} */ ("lg"), size: "7rem", cell: (row) => plain(row.report?.LastContact) },
   {
     id: "index",
     title: "Last index",
     from: /** @type {"md"} */ ("md"),
     number: true,
     value: (row) => row.report?.LastIndex,
-    size: "7rem",
+    size: "6rem",
     cell: (row) => row.report?.LastIndex ?? "",
   },
   {
@@ -63,7 +70,7 @@ const COLUMNS = [
     title: "Address",
     from: /** @type {"md"} */ ("md"),
     value: (row) => row.address,
-    size: "minmax(7rem, 1fr)",
+    size: "minmax(10.5rem, 1fr)",
     cell: (row) => plain(row.address),
   },
   {
@@ -71,7 +78,7 @@ const COLUMNS = [
     title: "Region",
     from: /** @type {"lg"} */ ("lg"),
     value: (row) => row.Tags?.region,
-    size: "6rem",
+    size: "5rem",
     cell: (row) => plain(row.Tags?.region),
   },
   {
@@ -79,10 +86,10 @@ const COLUMNS = [
     title: "Version",
     from: /** @type {"md"} */ ("md"),
     value: (row) => row.Tags?.build,
-    size: "6rem",
+    size: "5rem",
     cell: (row) => plain(row.Tags?.build),
   },
-  { id: "monitor", title: "", size: "4rem", cell: (row) => html`<a href=${href(["monitor"], { server: row.Name })}>Log</a>` },
+  { id: "monitor", title: "", size: "3rem", cell: (row) => html`<a href=${href(["monitor"], { server: row.Name })}>Log</a>` },
 ];
 
 function transfer(rows, reload) {
