@@ -11,9 +11,10 @@ from yurt.client.ports import ServerPort
 from yurt.rpc.contract import contract_of
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
-from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, YurtError
+from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable, YurtError
 from yurt.sdk.value import replace, seconds
 from yurt.server.config import IntroductionConfig
+from yurt.server.resources.disk_migration import SILENCE_LIMIT_S
 from yurt.server.server import Server
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
@@ -205,17 +206,71 @@ class Holder:
         yield alloc_id.encode()
 
 
-async def test_the_disk_of_a_predecessor_is_fetched_from_its_node(place: Place) -> None:
+class HangingHolder:
+    """A node whose agent hangs: its connection stays."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    async def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
+        self.is_asked = True
+        await asyncio.Event().wait()
+        yield b""
+
+
+async def replaced_at(place: Place, holder: object) -> Allocation:
+    """The replacement of an allocation that has ended on the node, whose data the holder has."""
     await place.run_job()
     before = place.alloc
-    place.group[NAMES[2]].clients.node_ports.attach(place.node.id, Holder())  # type: ignore[arg-type]
+    place.group[NAMES[2]].clients.node_ports.attach(place.node.id, holder)  # type: ignore[arg-type]
     await place.leader.resources.allocs.stop(before.id)
     await place.told("complete")
     await eventually(lambda: len(place.group[FOLLOWER].state.allocs) == 2)
     after = next(alloc for alloc in place.leader.state.allocs.values() if alloc.id != before.id)
     assert after.previous_allocation == before.id
+    return after
+
+
+async def test_the_disk_of_a_predecessor_is_fetched_from_its_node(place: Place) -> None:
+    after = await replaced_at(place, Holder())
     pieces = [piece async for piece in place.port.fetch_disk(place.node.id, after.id)]
-    assert b"".join(pieces) == f"data of {before.id}".encode()
+    assert b"".join(pieces) == f"data of {after.previous_allocation}".encode()
+
+
+async def test_a_node_that_is_down_is_not_asked_for_the_disk_of_a_predecessor(place: Place) -> None:
+    after = await replaced_at(place, HangingHolder())
+    await place.leader.clients.node_service.missed(place.node.id)
+    await eventually(lambda: place.group[FOLLOWER].state.nodes[place.node.id].status == "down")
+    with pytest.raises(Unavailable, match="is down"):
+        await anext(place.port.fetch_disk(place.node.id, after.id))
+
+
+async def test_the_wait_for_a_predecessor_ends_with_its_node(place: Place) -> None:
+    await place.run_job()
+    await place.leader.resources.allocs.stop(place.alloc.id)
+    await eventually(lambda: len(place.group[FOLLOWER].state.allocs) == 2)
+    after = next(alloc for alloc in place.leader.state.allocs.values() if alloc.id != place.alloc.id)
+    async with asyncio.TaskGroup() as tasks:
+        fetching = tasks.create_task(refused(place.port.fetch_disk(place.node.id, after.id)))
+        await place.leader.clients.node_service.missed(place.node.id)
+    assert "is down" in fetching.result()
+
+
+async def test_an_agent_that_hangs_is_not_waited_for(place: Place) -> None:
+    after = await replaced_at(place, holder := HangingHolder())
+    env: Any = place.group.env
+    async with asyncio.TaskGroup() as tasks:
+        fetching = tasks.create_task(refused(place.port.fetch_disk(place.node.id, after.id)))
+        await eventually(lambda: holder.is_asked)
+        await env.advance(SILENCE_LIMIT_S + 1)
+    assert "sent nothing for 60 s" in fetching.result()
+
+
+async def refused(pieces: AsyncGenerator[bytes]) -> str:
+    """Why no piece comes."""
+    with pytest.raises(Unavailable) as raised:
+        await anext(pieces)
+    return str(raised.value)
 
 
 async def test_templates_see_services_and_wait_for_their_change(place: Place) -> None:
