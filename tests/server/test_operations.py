@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from typing import Any
 
 import msgspec
 import pytest
+from yurt.fsm.restore import framed
+from yurt.fsm.snapshot import encode
 from yurt.runtime.metrics import full_name
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.sdk.schema import AttributeSpec, Schema
 from yurt.sdk.value import replace, seconds
 from yurt.server.config import GcThresholds
+from yurt.server.log.restore import restore
 from yurt.server.peers import NoPeers
 from yurt.server.requests import DispatchRequest, RetainedFields
 from yurt.server.resources.jobs import HELD_BACK, INSTANCE_EXISTS
@@ -319,6 +323,24 @@ async def test_a_drained_node_ends_empty_and_ineligible(bench: Any) -> None:
     assert node.scheduling_eligibility == "ineligible"
     assert node.events[-1].message == "Node drain complete"
     assert node.last_drain.status == "complete"
+
+
+async def test_a_node_is_ready_after_a_restore_only_once_it_has_heard_of_it(bench: Any) -> None:
+    node = await bench.add_node()
+    await bench.server.resources.jobs.register(factories.job(task_groups=(factories.group(update=None),)))
+    await bench.until(lambda: len(bench.live()) == 1)
+    await bench.report("running")
+    data = b"".join(framed(encode(bench.server.state)))
+    calls = bench.server.clients.calls
+
+    async with asyncio.TaskGroup() as tasks:
+        restoring = tasks.create_task(restore(bench.server.replica, bench.server.leader, io.BytesIO(data), len(data)))
+        while not restoring.done():
+            await bench.env.advance(0.1)
+    await bench.report("running")  # of its own accord: what else has happened since the snapshot is not reported yet
+
+    statuses = [(await calls.heartbeat(node.id, "ready")).node_status for _ in range(2)]
+    assert statuses == ["initializing", "ready"]
 
 
 async def test_a_stopped_service_allocation_is_replaced(bench: Any) -> None:

@@ -80,10 +80,13 @@ class NodeService:
         self._reports: list[_Report] = []
         self._has_reports = asyncio.Event()
         self._heartbeats: Heartbeats | None = None
+        self._refused_at: dict[str, int] = {}
+        """The index of the loss with which a node was refused the status ready in this term, so that it knows of it."""
 
     def begin_term(self, heartbeats: Heartbeats) -> None:
         """Accept calls as the leader, with the heartbeat timers of this term."""
         self._heartbeats = heartbeats
+        self._refused_at.clear()
 
     def end_term(self) -> None:
         """Refuse the calls that only the leader serves."""
@@ -104,6 +107,7 @@ class NodeService:
                     self._alloc_indexes[change.after.node_id] = index
             elif change.table == "nodes" and change.after is None:
                 self._alloc_indexes.pop(change.before.id, None)
+                self._refused_at.pop(change.before.id, None)
                 if self._heartbeats is not None:
                     self._heartbeats.forget(change.before.id)
 
@@ -135,7 +139,7 @@ class NodeService:
         node = state.nodes.get(node_id)
         if node is None:
             raise NotFound("node not found")
-        granted = granted_status(state, node, requested)
+        granted = self._unless_unaware(node, granted_status(state, node, requested), requested)
         if granted != node.status:
             was_lost = node.status in (status.NODE_DOWN, status.NODE_DISCONNECTED)
             event = "Node reregistered by heartbeat" if was_lost else ""
@@ -143,6 +147,21 @@ class NodeService:
         if not self._makes_pools and (pool_news := pool_event(state, node, self._env.now())) is not None:
             return await self._writer.propose(AddNodeEvents(events={node_id: (pool_news,)}))
         return Committed(Applied(index=state.index), state)
+
+    def _unless_unaware(self, node: Node, granted: NodeStatus, requested: NodeStatus) -> NodeStatus:
+        """The granted status, but not ready for a node that has not heard of its loss.
+
+        A node reports all its allocations again when it is refused. One that a restored snapshot made initializing may
+        report single ones before it hears of that; taken for all, the others would keep the states of the snapshot.
+        """
+        missed_index = node.last_missed_heartbeat_index
+        if node.status == status.NODE_INIT and missed_index and self._refused_at.get(node.id) != missed_index:
+            granted = status.NODE_INIT
+        if requested == status.NODE_READY and granted != status.NODE_READY:
+            self._refused_at[node.id] = missed_index
+        else:
+            self._refused_at.pop(node.id, None)
+        return granted
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
         """The node's allocations and their modify indexes, once these exceed `min_index`."""
