@@ -16,6 +16,7 @@ from yurt.structs.commands import (
     UpdateAllocsFromClient,
 )
 from yurt.structs.plan import AllocStop, Plan
+from yurt.structs.rules import ENDED_SERVICE_RULES
 from yurt.testing import factories
 from yurt.testing.replica import Replica
 
@@ -140,3 +141,25 @@ def test_the_node_remembers_that_it_reported_since_it_was_missed(replica: Replic
     assert node.modify_index == node.last_alloc_update_index == replica.state.index, "who waits for the node hears it"
     tell(replica, alloc, "running")
     assert replica.state.nodes[NODE.id].last_alloc_update_index == replica.state.index, "until it is ready"
+
+
+@pytest.mark.parametrize(
+    ("rules", "type", "told", "count"),
+    [
+        (ENDED_SERVICE_RULES, "service", "complete", 1),
+        (ENDED_SERVICE_RULES - 1, "service", "complete", 0),
+        (ENDED_SERVICE_RULES, "service", "running", 0),
+        (ENDED_SERVICE_RULES, "batch", "complete", 0),
+    ],
+)
+def test_the_unasked_end_of_a_service_evaluates_its_job(rules: int, type: str, told: str, count: int) -> None:
+    """As after a restore: what has ended since the snapshot should run."""
+    replica = Replica(rules_version=rules)
+    replica.apply(RegisterNode(node=NODE), RegisterJob(job=factories.job(type=type)))
+    placement = factories.placement(replica.state.jobs[KEY], on=NODE)
+    plan = Plan(eval_id="e", namespace="default", job_id="web", now=factories.NOW, placements=(placement,))
+    replica.apply(ApplyPlan(plan=plan))
+    update = AllocUpdate(id=placement.id, node_id=NODE.id, client_status=told)
+    replica.apply(UpdateAllocsFromClient(updates=(update,), seed=EvalSeed(seed="s", now=LATER), now=LATER))
+    found = replica.state.evals.where("job", KEY)
+    assert [each.triggered_by for each in found] == ["alloc-stop"] * count

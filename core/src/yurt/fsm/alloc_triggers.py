@@ -16,8 +16,13 @@ from yurt.structs.queueing.requeue import requeue_policy
 from yurt.structs.status import NotGiven, Trigger
 
 
-def evals_for_updates(state: Snapshot, updates: Iterable[AllocUpdate], mint: Mint) -> tuple[Evaluation, ...]:
-    """At most one evaluation per job and trigger, in the order of the updates."""
+def evals_for_updates(
+    state: Snapshot, updates: Iterable[AllocUpdate], mint: Mint, *, replaces_ended: bool = True
+) -> tuple[Evaluation, ...]:
+    """At most one evaluation per job and trigger, in the order of the updates.
+
+    `replaces_ended`: also for services whose allocations end unasked (from `ENDED_SERVICE_RULES` on).
+    """
     sources: dict[tuple[str, str, Trigger], Job] = {}
     for update in updates:
         alloc = state.allocs.get(update.id)
@@ -25,6 +30,8 @@ def evals_for_updates(state: Snapshot, updates: Iterable[AllocUpdate], mint: Min
             continue
         job = state.jobs.get((alloc.namespace, alloc.job_id))
         trigger = trigger_of(alloc, update, job, mint.now)
+        if not trigger and replaces_ended and _ends_unasked(alloc, update, job):
+            trigger = status.TRIGGER_ALLOC_STOP
         source = job or alloc.job
         if trigger and source is not None:
             sources[(alloc.namespace, alloc.job_id, trigger)] = source
@@ -52,6 +59,21 @@ def trigger_of(alloc: Allocation, update: AllocUpdate, job: Job | None, now: Uni
     ):
         return status.TRIGGER_RETRY_FAILED_ALLOC
     return ""
+
+
+def _ends_unasked(alloc: Allocation, update: AllocUpdate, job: Job | None) -> bool:
+    """Whether an allocation of a service has ended that should run.
+
+    A service ends only when it is asked to; an end that no server knows of was asked for by a state that a restored
+    snapshot has replaced.
+    """
+    return (
+        job is not None
+        and job.type == status.JOB_SERVICE
+        and update.client_status == status.CLIENT_COMPLETE
+        and alloc.client_status not in status.CLIENT_TERMINAL
+        and alloc.desired_status == status.DESIRED_RUN
+    )
 
 
 def is_reschedulable(alloc: Allocation, failed_at: UnixNano) -> bool:

@@ -43,7 +43,7 @@ from yurt.structs.commands import (
 from yurt.structs.node import Node
 from yurt.structs.predicates import is_client_terminal, is_terminal
 from yurt.structs.queueing.idle import is_of_earlier_policy, unmeasured
-from yurt.structs.rules import DEVICE_RULES, RECLAIM_RULES
+from yurt.structs.rules import DEVICE_RULES, ENDED_SERVICE_RULES, RECLAIM_RULES
 
 CLIENT_TELLS = frozenset(SUMMARY_FIELDS) - {status.CLIENT_LOST, status.CLIENT_UNKNOWN}
 
@@ -78,7 +78,10 @@ def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
         node_id: _may_report(edit, node_id) for node_id in dict.fromkeys(one.node_id for one in command.updates)
     }
     own = [update for update in command.updates if _is_own(edit.alloc(update.id), update)]
-    evaluations = command.evaluations if seed is None else evals_for_updates(edit.tx.base, own, mint_of(seed))
+    evaluations = command.evaluations
+    if seed is not None:
+        replaces_ended = edit.rules_version >= ENDED_SERVICE_RULES
+        evaluations = evals_for_updates(edit.tx.base, own, mint_of(seed), replaces_ended=replaces_ended)
     for update in own:
         if not may_report[update.node_id]:
             continue

@@ -31,5 +31,7 @@ DEVICE_CHECK_RULES: Final = 10
 checked, or no longer has what the placement's share takes."""
 FORCED_LAUNCH_RULES: Final = 11
 """From here on a forced launch of a periodic job ignores `prohibit_overlap`."""
+ENDED_SERVICE_RULES: Final = 11
+"""From here on the report that an allocation of a service has ended, which no server asked for, evaluates its job."""
 RULES_VERSION: Final = FORCED_LAUNCH_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""
