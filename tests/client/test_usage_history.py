@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from yurt.client import usage_history
 from yurt.client.allocations.memory_pressure import MemoryPressure
 from yurt.client.sample_ring import SAMPLES_MAX, SampleRing
 from yurt.client.usage_history import UsageSamples, busy_share, device_figures
-from yurt.sdk.driver import ExitResult
+from yurt.sdk.driver import ExitResult, TaskStats
 from yurt.sdk.errors import NotFound
 from yurt.structs.rpc import DeviceGroupStats, DeviceStats, StatObject, StatValue
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_RUNNING, JOB_BATCH
@@ -83,6 +84,24 @@ async def test_a_client_keeps_samples_of_what_runs(
     assert series.at and set(series.devices["f0"].memory_mb) == {3.0}
     assert host.memory_bytes[0] and host.devices["f0"].at
     assert after.tasks == {}
+
+
+async def test_a_driver_that_fails_once_costs_one_sample(
+    run_client: MakeClient, server: FakeServerPort, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage_history, "INTERVAL_S", 0.01)
+    stats, calls = driver.task_stats, [0]
+
+    async def failing_once(task_id: str) -> TaskStats:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise ValueError("no JSON")
+        return await stats(task_id)
+
+    monkeypatch.setattr(driver, "task_stats", failing_once)
+    async with run_client() as client:
+        server.put_alloc(placed(client.node_id))
+        await eventually(lambda: calls[0] > 1)
 
 
 async def test_an_option_keeps_nothing(run_client: MakeClient) -> None:

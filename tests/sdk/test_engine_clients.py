@@ -160,3 +160,17 @@ async def test_an_engine_that_was_closed_refuses_whatever_it_is_asked_to_do(engi
     await engine.act(Client.answer)
     await engine.close()
     assert str(await raised_by(engine)) == ENDED
+
+
+async def test_an_answer_without_json_is_an_error_of_the_engine(package: Package) -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        engine = Engine("Test", EngineAddress(f"tcp://127.0.0.1:{port}"), package)
+        with pytest.raises(EngineDown, match="no JSON for /containers/x/stats"):
+            await engine.ask("/containers/x/stats")
+        await engine.close()

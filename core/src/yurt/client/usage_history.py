@@ -20,6 +20,7 @@ from yurt.client.host_usage import core_mhz
 from yurt.client.node.local_node import LocalNode
 from yurt.client.sample_ring import SampleRing
 from yurt.runtime.env import Env
+from yurt.runtime.supervise import attempted
 from yurt.sdk.device import GPU_UTILIZATION
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import NANOSECONDS
@@ -104,11 +105,17 @@ class UsageHistory:
         self._interval_s = INTERVAL_S
 
     async def run(self, *, keeps: bool = True) -> None:
-        """Take samples until cancelled; without `keeps` only for the meter, which looks for memory pressure."""
+        """Take samples until cancelled; without `keeps` only for the meter, which looks for memory pressure.
+
+        A driver that fails in an unforeseen way costs one sample, and not those that follow.
+        """
         while True:
-            tasks = await self.sample(keeps=keeps)
-            self._interval_s = max(INTERVAL_S, tasks / TASKS_PER_S)
+            await attempted("usage of tasks", self._take(keeps=keeps))
             await self._env.sleep(self._interval_s)
+
+    async def _take(self, *, keeps: bool) -> None:
+        tasks = await self.sample(keeps=keeps)
+        self._interval_s = max(INTERVAL_S, tasks / TASKS_PER_S)
 
     async def of_alloc(self, alloc_id: str, task: str) -> AllocUsageHistory:
         """The usage of an allocation's tasks, or of one when `task` is not empty; raises NotFound."""

@@ -204,13 +204,19 @@ class Engine:
         return EngineDown(f"the {self.name} engine at {self.target.endpoint} cannot be reached: {error}")
 
     async def ask(self, path: str, query: Query | None = None, *, is_urgent: bool = False) -> Any:
-        """A query with a JSON answer, on the event loop and with a short time limit; urgent ones bypass the queue."""
+        """A query with a JSON answer, on the event loop and with a short time limit; urgent ones bypass the queue.
+
+        Docker answers nothing, with status 200, about the usage of a container that is removed at that moment.
+        """
         waiting = nullcontext() if is_urgent else self._asking
         try:
             async with waiting, asyncio.timeout(ASK_S), self.stream("GET", path, query=query) as response:
-                return json.loads(await response.content.read(-1))
+                data = await response.content.read(-1)
+            return json.loads(data)
         except TimeoutError:
             raise EngineDown(f"the {self.name} engine did not answer {path} within {ASK_S:g} s") from None
+        except ValueError:
+            raise EngineDown(f"the {self.name} engine gave no JSON for {path}: {data[:80]!r}") from None
 
     async def act(self, do: Callable[[Any], T], *, slow: bool = False) -> T:
         """Call the package in the thread pool; raises our own errors, also for calls still queued at `close`."""
