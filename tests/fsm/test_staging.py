@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+from yurt.broker import cut_plan
 from yurt.fsm import apply
 from yurt.fsm import snapshot as snapshots
+from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
-from yurt.structs.plan import Plan
+from yurt.structs.plan import AllocStop, Plan
+from yurt.structs.rules import RULES_VERSION
 from yurt.testing import factories
 
 
@@ -57,3 +61,21 @@ def test_staged_parts_survive_a_snapshot() -> None:
     again = snapshots.decode(snapshots.encode(staged))
     assert snapshots.digest(again) == snapshots.digest(staged)
     assert len(_with(again, c.ApplyPlan(plan=_part(1), staged="p", parts=1)).allocs) == 2
+
+
+@pytest.mark.parametrize(("stopped", "placed"), [(0, 3), (1, 0)])
+def test_members_of_a_gang_are_counted_after_all_parts_of_its_plan(stopped: int, placed: int) -> None:
+    state = _with(START, c.ApplyPlan(plan=_part(9)))
+    (running,) = state.allocs.values()
+    ends = tuple(AllocStop(id=running.id, node_id=NODE.id) for _ in range(stopped))
+    state = _with(state, c.ApplyPlan(plan=replace(_part(0), placements=(), stops=ends)))
+    placements = tuple(factories.placement(JOB, on=NODE, index=number) for number in range(3))
+    plan = replace(_part(0), all_at_once=False, placements=placements, gang_members={JOB.task_groups[0].name: 4})
+    *first, last = cut_plan(plan, 1)
+    staged = _with(state, *(c.StagePlan(plan_id="p", number=n, plan=part) for n, part in enumerate(first)))
+    command = replace(c.ApplyPlan(plan=last, staged="p", parts=2), rules_version=RULES_VERSION)
+
+    step = apply(staged, command, index=staged.index + 1)
+
+    assert plan.is_indivisible and len(step.state.allocs) == 1 + placed
+    assert isinstance(step.result, c.Applied if placed else c.Rejected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -43,6 +44,7 @@ from yurt.structs.node import (
     NodeResources,
 )
 from yurt.structs.plan import Outcome, Plan, PlanResult
+from yurt.structs.policies import Gang
 from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
 from yurt.structs.rpc import UpdateAllocsRequest
 from yurt.testing import factories
@@ -257,6 +259,40 @@ async def test_a_plan_that_is_written_while_its_card_fails_or_goes_on_trial_goes
         assert result.refresh_index == bench.server.state.index
         assert "GPU-0 is" in result.rejected_nodes[node.id]
         assert not bench.server.state.allocs
+
+
+async def test_a_plan_that_is_written_while_other_members_of_its_gang_fail_goes_back_to_its_worker(
+    run_server: Any,
+) -> None:
+    log = SlowLog()
+    async with run_server(log, num_schedulers=0) as bench, asyncio.TaskGroup() as group:
+        for _ in range(3):
+            await bench.add_node()
+        gang = replace(job_of("web", cpu=3000, count=2).task_groups[0], gang=Gang())
+        await bench.server.resources.jobs.register(factories.job(task_groups=(gang,)))
+        assert (await bench.server.term.applier.submit(*attempt_at(bench, "web"))).is_full
+        await bench.server.resources.jobs.register(factories.job(task_groups=(replace(gang, count=3),)))
+        plan, outcome = attempt_at(bench, "web")
+        assert len(plan.placements) == 1
+        log.go.clear()
+        failed = TaskState(state="dead", failed=True, finished_at=factories.NOW)
+        group.create_task(bench.report("failed", task_states={"web": failed}))
+        await settle()
+        submitted = bench.server.term.applier.hand_in(plan, outcome)
+        await settle()
+        log.go.set()
+
+        result = await submitted
+
+        assert result.accepted.is_empty and not result.is_full
+        assert result.refresh_index > plan.snapshot_index and len(bench.server.state.allocs) == 2
+        assert not attempt_at(bench, "web").plan.placements
+
+
+def attempt_at(bench: Any, job_id: str) -> scheduler.Attempt:
+    """An attempt at the job on the newest state."""
+    evaluation = max(bench.server.state.evals.where("job", ("default", job_id)), key=attrgetter("create_index"))
+    return scheduler.attempt(bench.server.state, evaluation, now=factories.NOW, seed=1)
 
 
 def with_card(health: DeviceHealth) -> NodeResources:

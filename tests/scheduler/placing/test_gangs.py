@@ -24,6 +24,7 @@ from yurt.structs.node import Node
 from yurt.structs.policies import Gang, ReschedulePolicy, UpdateStrategy
 from yurt.structs.predicates import is_terminal
 from yurt.structs.resources import Resources
+from yurt.structs.rules import GANG_MEMBER_RULES, RULES_VERSION
 from yurt.testing import factories
 from yurt.testing.nightly import cases
 
@@ -221,7 +222,7 @@ def test_the_applier_drops_a_gang_of_which_one_node_refuses_its_part() -> None:
     result = check_plan(late, plan)
     assert not result.is_full and result.refresh_index
     kept = {placement.task_group for placement in result.accepted.placements}
-    assert "gang" not in kept
+    assert "gang" not in kept and plan.gang_members == {"gang": 3} and result.accepted.gang_members == {}
     short = check_plan(late, replace(plan, gangs={"gang": 2})).accepted
     assert sum(placement.task_group == "gang" for placement in short.placements) == 2
 
@@ -312,3 +313,86 @@ def test_lost_members_of_a_batch_gang_do_not_count_as_finished_although_their_ta
     ]  # fmt: skip
     assert not _attempt(state, job).plan.placements
     assert _placed(_attempt(_with(state, c.RegisterNode(node=_node(11))), job)) == {"gang": 2}
+
+
+def _ended(state: Snapshot, *ends: tuple[Allocation, status.ClientStatus]) -> Snapshot:
+    """The state after the clients' reports of the ends of some allocations."""
+    reports = tuple(
+        c.AllocUpdate(
+            id=each.id,
+            node_id=each.node_id,
+            client_status=end,
+            task_states={"web": TaskState(state="dead", failed=end == "failed", finished_at=factories.NOW)},
+        )
+        for each, end in ends
+    )
+    return _with(state, c.UpdateAllocsFromClient(updates=reports, now=factories.NOW))
+
+
+def _with_plan_for_the_rest(count: int, least: int, running: int, kind: str) -> tuple[Snapshot, Attempt]:
+    """A gang with so many running members, and the plan for the others."""
+    never = ReschedulePolicy()
+    job = _job(replace(_group("gang", count, ROOM, least=least), reschedule_policy=never), type=kind)
+    state = _state(running, job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    state = _with(state, *(c.RegisterNode(node=_node(10 + number)) for number in range(count - running)))
+    return state, _attempt(state, job)
+
+
+@pytest.mark.parametrize(
+    ("ended", "rules", "placed"),
+    [(1, RULES_VERSION, 1), (2, RULES_VERSION, 0), (2, GANG_MEMBER_RULES - 1, 1)],
+    ids=["enough stay", "too few stay", "too few stay, by earlier rules"],
+)
+def test_apply_refuses_a_member_of_a_gang_that_has_lost_the_others_since_the_plan(
+    ended: int, rules: int, placed: int
+) -> None:
+    state, made = _with_plan_for_the_rest(3, least=2, running=2, kind="service")
+    assert _placed(made) == {"gang": 1} and made.plan.gangs == {} and made.plan.gang_members == {"gang": 2}
+    members = state.allocs_of_job("default", "web")
+    state = _ended(state, *((each, "failed") for each in members[:ended]))
+
+    step = apply(state, replace(c.ApplyPlan(plan=made.plan), rules_version=rules), index=state.index + 1)
+
+    assert len(step.state.allocs) - len(members) == placed
+    if not placed:
+        text = 'gang "gang" of job "web" in namespace "default" would have 1 of 2 members'
+        assert isinstance(step.result, c.Rejected) and step.result.kind == "stale" and text in step.result.message
+
+
+@settings(max_examples=cases(200), deadline=None)
+@given(data=st.data(), count=st.integers(2, 5), kind=st.sampled_from(["service", "batch"]))
+def test_a_plan_leaves_no_gang_below_its_minimum_whatever_ends_before_it_is_applied(
+    data: st.DataObject, count: int, kind: str
+) -> None:
+    least = data.draw(st.integers(1, count))
+    running = data.draw(st.integers(least, count))
+    state, made = _with_plan_for_the_rest(count, least=least, running=running, kind=kind)
+    members = state.allocs_of_job("default", "web")
+    statuses: tuple[status.ClientStatus, ...] = ("running", "complete", "failed")
+    ends = data.draw(st.lists(st.sampled_from(statuses), min_size=running, max_size=running))
+    state = _ended(state, *zip(members, ends, strict=True))
+    command = replace(c.ApplyPlan(plan=made.plan), rules_version=RULES_VERSION)
+
+    step = apply(state, command, index=state.index + 1)
+
+    counting = sum(end == "running" or (end == "complete" and kind == "batch") for end in ends)
+    is_refused = running < count and counting + count - running < least
+    assert isinstance(step.result, c.Rejected) is is_refused
+    assert len(step.state.allocs) == (running if is_refused else count)
+    # The worker plans again on the state that refused: that plan is applied, so it does not try for ever.
+    again = _attempt(step.state, state.jobs["default", "web"])
+    ruled = replace(c.ApplyPlan(plan=again.plan), rules_version=RULES_VERSION)
+    assert isinstance(apply(step.state, ruled, index=step.state.index + 1).result, c.Applied)
+
+
+def test_completed_members_of_a_purged_job_do_not_count_for_the_one_that_has_its_name_now() -> None:
+    job = _job(_group("gang", 2, ROOM), type="batch")
+    state = _state(2, job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    first, second = state.allocs_of_job("default", job.id)
+    state = _ended(state, (first, "complete"), (second, "complete"))
+    state = _with(state, c.DeregisterJob(namespace="default", job_id=job.id, purge=True), c.RegisterJob(job=job))
+    state = _with(state, c.SetNodeEligibility(node_id=first.node_id, eligibility="ineligible"))
+    assert len(state.allocs) == 2 and state.jobs[job.key].version == 0
+    assert not _attempt(state, job).plan.placements

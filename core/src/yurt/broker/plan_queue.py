@@ -2,7 +2,8 @@
 
 Higher priority first, then first come first served. A plan of more than `PART_LIMIT` allocations becomes consecutive
 commands so that the apply loop can yield between them; each is valid alone: stops and preemptions travel with the
-placements of the same node, the deployment travels in the first part, deployment updates in the last.
+placements of the same node, the deployment travels in the first part, deployment updates and the gangs' minimums in the
+last.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def cut_plan(plan: Plan, limit: int = PART_LIMIT) -> tuple[Plan, ...]:
         deployment=None,
         deployment_updates=(),
         gangs={},
+        gang_members={},
     )
     if size_of(plan) == len(plan.placements):
         lots = (plan.placements[at : at + limit] for at in range(0, len(plan.placements), limit))
@@ -77,7 +79,7 @@ def cut_plan(plan: Plan, limit: int = PART_LIMIT) -> tuple[Plan, ...]:
     else:
         parts = [_part(bare, rows) for rows in _bundles(plan, limit)]
     parts[0] = replace(parts[0], deployment=plan.deployment)
-    parts[-1] = replace(parts[-1], deployment_updates=plan.deployment_updates)
+    parts[-1] = replace(parts[-1], deployment_updates=plan.deployment_updates, gang_members=plan.gang_members)
     assert sum(map(size_of, parts)) == size_of(plan), "the parts are the whole: no row is lost, none comes twice"
     assert all(map(size_of, parts)), "no part is empty: each would be a command that does nothing"
     return tuple(parts)

@@ -5,10 +5,12 @@ names. A placement that no longer fits (its job version, group or node is gone) 
 scheduler tries again on a newer state. A stop or an update of a deleted or ended allocation is left out: its
 intent is fulfilled. An allocation stopped on a down or deleted node is lost. An allocation whose node came back into
 contact just before the plan is neither marked unknown nor replaced: the node's return has an evaluation of its own.
+Members of a gang are counted after the plan: those that have ended since it was made are missed by the new ones.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Final
@@ -37,9 +39,9 @@ from yurt.structs.commands.packed import unpacked
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
-from yurt.structs.predicates import alloc_index, is_client_terminal, is_ready, is_server_terminal
+from yurt.structs.predicates import alloc_index, is_client_terminal, is_gang_member, is_ready, is_server_terminal
 from yurt.structs.queueing.idle import idle_policy_of, is_same_policy, unmeasured
-from yurt.structs.rules import DEVICE_CHECK_RULES, RECLAIM_RULES
+from yurt.structs.rules import DEVICE_CHECK_RULES, GANG_MEMBER_RULES, RECLAIM_RULES
 from yurt.structs.status import ClientStatus, NotGiven
 
 GROUP_OF: Final = attrgetter("job_version", "task_group")
@@ -52,7 +54,7 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, is_part: bool = F
     """Apply the accepted part of a plan; its placements, possibly packed, were checked on the state at index
     `checked_at`.
 
-    Of a plan that `is_part` of another, the caller has checked `beyond_guarantees` for the whole.
+    Of a plan that `is_part` of another, the caller checks `beyond_guarantees` and `gang_below_minimum` for the whole.
     """
     try:
         plan = unpacked(plan)
@@ -81,6 +83,24 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, is_part: bool = F
     for placement in plan.placements:
         if placement.previous_allocation:
             _link(edit, placement)
+    return None if is_part else gang_below_minimum(edit, plan)
+
+
+def gang_below_minimum(edit: Edit, plan: Plan) -> Rejected | None:
+    """The rejection of an applied plan after which a gang has fewer members than the plan names.
+
+    Members may have ended since the plan was made: those that it places would run without them (invariant B6).
+    """
+    if not plan.gang_members or edit.rules_version < GANG_MEMBER_RULES:
+        return None
+    key = plan.namespace, plan.job_id
+    job = edit.job(key)
+    allocs = edit.tx.rows(Tables.allocs, edit.tx.keys_where(Tables.allocs, "job", key))
+    members = Counter(alloc.task_group for alloc in allocs if is_gang_member(alloc, job))
+    for group, least in sorted(plan.gang_members.items()):
+        if members[group] < least:
+            text = f"would have {members[group]} of {least} members: others have ended since the plan was made"
+            return stale(f'gang "{group}" of job "{plan.job_id}" in namespace "{plan.namespace}" {text}')
     return None
 
 

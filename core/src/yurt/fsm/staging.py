@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from yurt.fsm.edit import Edit
-from yurt.fsm.plans import apply_plan, beyond_guarantees
+from yurt.fsm.plans import apply_plan, beyond_guarantees, gang_below_minimum
 from yurt.fsm.reject import invalid, not_found, stale
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
@@ -61,7 +61,7 @@ def apply_staged(edit: Edit, command: ApplyPlan) -> Rejected | None:
     rejected = _whole_beyond_guarantees(edit, parts)
     for part in parts:
         rejected = rejected or apply_plan(edit, part, checked_at=command.checked_at, is_part=True)
-    return rejected
+    return rejected or gang_below_minimum(edit, parts[-1])
 
 
 def _whole_beyond_guarantees(edit: Edit, parts: Sequence[Plan]) -> Rejected | None:

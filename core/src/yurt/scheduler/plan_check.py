@@ -7,7 +7,7 @@ Evictions always hold. With `all_at_once` one refusal drops everything.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import cached_property
 
 import msgspec
@@ -455,6 +455,7 @@ def _nothing(plan: Plan) -> Plan:
         preemptions=(),
         deployment=None,
         deployment_updates=(),
+        gang_members={},
     )
 
 
@@ -480,6 +481,7 @@ def _without(plan: Plan, rejected: Mapping[str, str]) -> Plan:
             if (stop.node_id not in rejected or stop.reclaimed_for) and stop.preempted_by not in dropped
         ),
         deployment=_with_canaries(plan.deployment, {p.id for p in placements}),
+        gang_members=_of_placed(plan.gang_members, placements),
     )
 
 
@@ -500,7 +502,14 @@ def _whole_gangs(plan: Plan) -> Plan:
         preemptions=tuple(stop for stop in plan.preemptions if stop.preempted_by not in ids),
         deployment=_with_canaries(plan.deployment, {placement.id for placement in placements}),
         gangs={name: least for name, least in plan.gangs.items() if name not in broken},
+        gang_members=_of_placed(plan.gang_members, placements),
     )
+
+
+def _of_placed(members: Mapping[str, int], placements: Iterable[Placement]) -> Mapping[str, int]:
+    """The minimums of the gangs that still have placements; only with these `apply` must count."""
+    placed = {placement.task_group for placement in placements} if members else frozenset()
+    return {name: least for name, least in members.items() if name in placed}
 
 
 def _keeps_gangs(plan: Plan) -> bool:

@@ -154,6 +154,8 @@ class Plan(Value):
     gangs: Mapping[str, int] = no_entries()
     """For groups that are placed together or not at all, the minimum number of their placements that must be
     accepted."""
+    gang_members: Mapping[str, int] = no_entries()
+    """For gangs with placements, the minimum number of members after the plan, which `apply` checks on its state."""
     now: UnixNano = UnixNano(0)
     guarantees_of: str = ""
     """The region whose guarantees the preemptions must keep, which `apply` checks again."""
@@ -161,7 +163,8 @@ class Plan(Value):
     @property
     def is_indivisible(self) -> bool:
         """Whether the plan must become visible to readers all at once."""
-        return self.all_at_once or bool(self.gangs) or any(stop.reclaimed_for for stop in self.preemptions)
+        has_gangs = bool(self.gangs or self.gang_members)
+        return self.all_at_once or has_gangs or any(stop.reclaimed_for for stop in self.preemptions)
 
     @property
     def is_empty(self) -> bool:

@@ -89,6 +89,26 @@ def is_terminal(alloc: Allocation) -> bool:
     return alloc.client_status in status.CLIENT_TERMINAL or alloc.desired_status in status.SERVER_TERMINAL
 
 
+def has_completed(alloc: Allocation) -> bool:
+    """Whether all of its tasks succeeded; a lost one whose tasks had ended is replaced, since nobody has its data."""
+    states = alloc.task_states.values()
+    succeeded = bool(states) and all(state.state == status.TASK_DEAD and not state.failed for state in states)
+    return succeeded and alloc.client_status == status.CLIENT_COMPLETE
+
+
+def is_gang_member(alloc: Allocation, job: Job | None) -> bool:
+    """Whether an allocation of a gang counts towards its minimum: it runs, or has completed in this version of a batch
+    job."""
+    if not is_terminal(alloc):
+        return True
+    own = alloc.job
+    if job is None or own is None or eval_type(job) != status.JOB_BATCH:
+        return False
+    # A job that was purged and registered again begins with the same version numbers.
+    is_own = own.version == job.version and own.create_index == job.create_index
+    return is_own and has_completed(alloc)
+
+
 def unknown_since(alloc: Allocation) -> int:
     """The start of the allocation's present unknown period by the servers' clock; 0 without one."""
     since = 0

@@ -33,5 +33,7 @@ FORCED_LAUNCH_RULES: Final = 11
 """From here on a forced launch of a periodic job ignores `prohibit_overlap`."""
 ENDED_SERVICE_RULES: Final = 11
 """From here on the report that an allocation of a service has ended, which no server asked for, evaluates its job."""
-RULES_VERSION: Final = FORCED_LAUNCH_RULES
+GANG_MEMBER_RULES: Final = 11
+"""From here on `apply` refuses a plan that leaves a gang with fewer members than the plan names."""
+RULES_VERSION: Final = GANG_MEMBER_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

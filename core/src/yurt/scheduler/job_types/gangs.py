@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.plan_draft import PlanDraft
-from yurt.scheduler.reconcile.replacements import has_completed
 from yurt.sdk.value import replace
-from yurt.structs.alloc import Allocation
 from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.predicates import is_terminal
-from yurt.structs.status import JOB_BATCH
+from yurt.structs.predicates import is_gang_member
 
 
 def placeable_text(placeable: int, required: str) -> str:
@@ -53,19 +52,21 @@ class Gangs:
         assert short.isdisjoint(draft.failed), (short, "gangs that failed keep their minimum or are left out")
         return {name: number for name, number in least.items() if number > 0}
 
+    def members_after(self, draft: PlanDraft) -> dict[str, int]:
+        """The number of members that each gang with placements must have after the plan, for `apply`.
+
+        It is the gang's minimum, or all members of a gang that goes on with fewer.
+        """
+        job = self._context.job
+        placed = Counter(placement.task_group for placement in draft.placements)
+        groups = [group for group in job.task_groups if group.gang is not None] if job is not None else []
+        return {g.name: min(g.least, self._members(g, draft) + placed[g.name]) for g in groups if placed[g.name]}
+
     def _members(self, group: TaskGroup, draft: PlanDraft) -> int:
         """The number of members apart from new ones: those that continue and those that have finished."""
         stopped = draft.stopped_ids()
         return sum(
             1
             for alloc in self._context.allocs
-            if alloc.task_group == group.name
-            and alloc.id not in stopped
-            and (not is_terminal(alloc) or self._is_finished(alloc))
+            if alloc.task_group == group.name and alloc.id not in stopped and is_gang_member(alloc, self._context.job)
         )
-
-    def _is_finished(self, alloc: Allocation) -> bool:
-        """Whether an allocation has completed in this version of a batch job."""
-        job = self._context.job
-        is_own = job is not None and alloc.job is not None and alloc.job.version == job.version
-        return is_own and self._context.evaluation.type == JOB_BATCH and has_completed(alloc)

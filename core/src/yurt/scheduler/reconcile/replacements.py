@@ -12,6 +12,7 @@ from yurt.scheduler.reconcile.reschedule_policy import SOON, due
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.node import Node
+from yurt.structs.predicates import has_completed
 from yurt.structs.queueing.requeue import (
     IDLE_DELAY,
     behind_until,
@@ -31,7 +32,6 @@ from yurt.structs.status import (
     DESIRED_EVICT,
     DESIRED_STOP,
     SERVER_TERMINAL,
-    TASK_DEAD,
 )
 
 
@@ -192,10 +192,3 @@ def _returned_done(alloc: Allocation) -> bool:
     """Whether its client returned and reported success, so that no replacement is needed (invariant D4)."""
     log = [entry.value for entry in alloc.alloc_states if entry.field == "ClientStatus"]
     return bool(log) and log[-1] == CLIENT_UNKNOWN and alloc.client_status == CLIENT_COMPLETE
-
-
-def has_completed(alloc: Allocation) -> bool:
-    """Whether all of its tasks succeeded; a lost one whose tasks had ended is replaced, since nobody has its data."""
-    states = alloc.task_states.values()
-    succeeded = bool(states) and all(state.state == TASK_DEAD and not state.failed for state in states)
-    return succeeded and alloc.client_status == CLIENT_COMPLETE

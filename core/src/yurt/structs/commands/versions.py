@@ -32,11 +32,13 @@ from yurt.structs.commands.codec import AnyCommand
 from yurt.structs.commands.nodes import SetDeviceEligibility
 from yurt.structs.commands.restore import RestoreCommand, is_abandonment
 from yurt.structs.node import Attribute, DeviceHealth, Node, NodeDevice, NodeDeviceResource
+from yurt.structs.plan import Plan
 from yurt.structs.resources import RequestedDevice
 from yurt.structs.rules import (
     ACCOUNTING_RULES,
     DEVICE_PART_RULES,
     DEVICE_RULES,
+    GANG_MEMBER_RULES,
     MIG_RULES,
     RECLAIM_RULES,
     RULES_VERSION,
@@ -87,6 +89,7 @@ ADDED_FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, Addition]]] = {
         "spared_by_keep": Addition(RECLAIM_RULES, ""),
         "policy_version": Addition(RECLAIM_RULES, ""),
     },
+    Plan: {"gang_members": Addition(GANG_MEMBER_RULES, "")},
     NodePool: {"idle": Addition(DEVICE_RULES, '"idle" of a node pool')},
     RequestedDevice: {
         "idle": Addition(DEVICE_RULES, '"idle" of a device'),
