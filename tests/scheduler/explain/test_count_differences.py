@@ -172,6 +172,21 @@ def test_what_waits_for_lost_clients_tells_until_when() -> None:
         cluster.evaluate(job)
 
 
+def test_a_batch_gang_that_a_drain_has_left_too_few_members_says_how_many_are_missing() -> None:
+    cluster = _cluster(job := _job(5, 2500, job_type=status.JOB_BATCH, reschedule_policy=NEVER, gang=Gang(min=3)))
+    drained = DesiredTransition(migrate=True, migrate_disable_placement=True)
+    cluster.do(c.SetDesiredTransitions(transitions={each.id: drained for each in cluster.live(job)}))
+    cluster.settle(job)
+    for number in (8, 9):
+        cluster.do(c.RegisterNode(node=factories.node(factories.number_id(number, kind=1))))
+    found = _told(cluster)
+    assert _numbers(found) == (5, 0, 0, 0)
+    assert found.notes == (
+        "3 were stopped and are not run again",
+        "2 wait for other members of the gang: 1 of the 3 that must run together is missing",
+    )
+
+
 def test_a_sysbatch_job_that_has_ended_on_some_nodes_wants_no_more_there() -> None:
     cluster = _cluster(job := _job(1, job_type=status.JOB_SYSBATCH), nodes=3)
     first, second, third = cluster.live(job)
@@ -222,7 +237,7 @@ def _assert_true(trial: DryRun, group: TaskGroup, number: int, text: str) -> Non
         assert state.desired_canaries or state.placed_canaries or is_asked
     allocs = [alloc for alloc in machine.context.allocs if alloc.task_group == group.name]
     if "must run together" in text:
-        assert group.gang is not None and f"{group.least} must" in text
+        assert group.gang is not None and f"of the {group.least} that must" in text
         assert any(alloc.client_status in ("failed", "lost", "complete") for alloc in allocs)
     if "out of reach" in text:
         ready = {node.id for node in machine.context.snapshot.nodes.values() if node.status == "ready"}

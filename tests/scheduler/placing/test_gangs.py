@@ -138,8 +138,10 @@ def test_missing_members_of_a_batch_gang_are_not_placed_alone_while_a_drain_take
     state = _with(state, c.RegisterJob(job=_job(_group("workers", 5, 10), type="batch")))
     assert len(_attempt(state, job).plan.placements) == 2
     state = _with(state, c.SetDesiredTransitions(transitions=leaving))
-    made = _attempt(state, job).plan
+    made, outcome = _attempt(state, job)
     assert {stop.id for stop in made.stops} == leaving.keys() and not made.placements
+    told = 'gang "workers" waits: 3 of the 5 that must run together are missing'
+    assert outcome.evaluation.status_description == told and not outcome.created
 
 
 @pytest.mark.parametrize("end", ["complete", "failed"])

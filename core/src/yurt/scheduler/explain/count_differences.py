@@ -196,9 +196,10 @@ class _GroupDifferences:
 
     def _reason(self, alloc: Allocation) -> tuple[str, str]:
         """The reason why an ended allocation is not replaced, in singular and plural."""
-        if alloc.client_status == CLIENT_COMPLETE:
+        is_stopped = alloc.desired_status in SERVER_TERMINAL
+        if alloc.client_status == CLIENT_COMPLETE and not is_stopped:
             return "has done its work and is not run again", "have done their work and are not run again"
-        if alloc.client_status != CLIENT_FAILED or alloc.desired_status in SERVER_TERMINAL:
+        if alloc.client_status != CLIENT_FAILED or is_stopped:
             return "was stopped and is not run again", "were stopped and are not run again"
         when, policy = due(alloc), policy_of(alloc)
         if when.is_eligible and self._is_rolled_out(alloc):
@@ -254,18 +255,10 @@ class _GroupDifferences:
         if deployment is not None and deployment.status in (DEPLOYMENT_FAILED, DEPLOYMENT_PAUSED):
             waits = _number(number, "waits", "wait")
             return f"{waits} for {self._named_deployment()}, which is {deployment.status}"
-        if self._group.gang is not None and not self._awaits_promotion(deployment):
-            waits, least = _number(number, "waits", "wait"), self._group.least
-            return f"{waits} for the replacements of members that have ended: {least} must run together"
+        shortfall = self._attempt.draft.results.gang_shortfalls.get(self._group.name)
+        if shortfall is not None:
+            return f"{_number(number, 'waits', 'wait')} for other members of the gang: {shortfall}"
         return f"{_number(number, 'waits', 'wait')} until {self._named_deployment()} is promoted"
-
-    def _awaits_promotion(self, deployment: Deployment | None) -> bool:
-        """Whether canaries of the version run, or will."""
-        if deployment is None:
-            return False
-        state, update = deployment.task_groups[self._group.name], self._group.update
-        is_asked = update is not None and update.canary > 0
-        return not state.promoted and bool(state.desired_canaries or state.placed_canaries or is_asked)
 
     def _clients_until(self) -> int:
         """The time at which clients have stopped the last lost allocation (`stop_on_client_after`); 0 for none."""

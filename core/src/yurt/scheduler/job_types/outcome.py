@@ -18,7 +18,7 @@ def completed(
     return replace(
         evaluation,
         status=EVAL_COMPLETE,
-        status_description="",
+        status_description=_shortfalls(draft),
         failed_tg_allocs=dict(sorted(draft.failed.items())),
         queued_allocations=dict(sorted(draft.queued.items())),
         quota_limit_reached=limit_reached,
@@ -27,6 +27,11 @@ def completed(
         snapshot_index=context.snapshot.index,
         modify_time=context.now,
     )
+
+
+def _shortfalls(draft: PlanDraft) -> str:
+    """The gangs that wait for members, which no evaluation is blocked for: capacity would not help them."""
+    return "; ".join(f'gang "{name}" waits: {each}' for name, each in sorted(draft.results.gang_shortfalls.items()))
 
 
 def _annotations(evaluation: Evaluation, plan: Plan) -> PlanAnnotations | None:

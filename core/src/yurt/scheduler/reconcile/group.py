@@ -11,7 +11,7 @@ from yurt.scheduler.reconcile.group_context import GroupContext
 from yurt.scheduler.reconcile.group_results import GroupResults
 from yurt.scheduler.reconcile.group_rollout import GroupRollout
 from yurt.scheduler.reconcile.replacements import ReplacementBasis, Replacements, split
-from yurt.scheduler.reconcile.results import InPlaceRequest, PlacementRequest, Results, StopRequest
+from yurt.scheduler.reconcile.results import GangShortfall, InPlaceRequest, PlacementRequest, Results, StopRequest
 from yurt.scheduler.reconcile.scale_down import scale_down_order
 from yurt.scheduler.reconcile.update_kind import is_destructive, is_older
 from yurt.structs.alloc import Allocation
@@ -116,8 +116,9 @@ class GroupReconciler:
         replaced_ids = {alloc.id for alloc in chosen} | canaries.surplus(retained)
         self.used_names = {alloc.name for alloc in retained if alloc.id not in replaced_ids}
         place = [] if is_waiting else self._placements(retained, classes, present.now, absent, names)
-        is_partial = bool(place) and self._is_partial_gang(len(place), chosen, members, classes)
-        if is_partial:
+        shortfall = self._gang_shortfall(len(place), chosen, members, classes) if place else 0
+        if shortfall:
+            results.of_job.gang_shortfalls[self.group.name] = GangShortfall(shortfall, self.group.least)
             place = []
         self._place(place, present.now, is_canarying=is_canarying)
         self._update(chosen, names)
@@ -126,7 +127,7 @@ class GroupReconciler:
         rollout.begin(allocs, results.of_job, updated=updated, placed=len(place), canarying=is_canarying)
         results.end()
         is_moving = bool(classes.migrate or present.now or present.later or rollout.holds_failed(retained))
-        is_moving = is_moving or is_partial
+        is_moving = is_moving or bool(shortfall)
         return not (destructive or in_place or place or is_moving or classes.reconnecting or is_canarying)
 
     # -- which allocations take part -------------------------------------------------------------------------------
@@ -260,17 +261,18 @@ class GroupReconciler:
         places.extend(PlacementRequest(group, name) for name in names.next(max(0, missing - len(vacant))))
         return places
 
-    def _is_partial_gang(
+    def _gang_shortfall(
         self, placing: int, chosen: list[Allocation], members: list[Allocation], classes: Classified
-    ) -> bool:
-        """Whether a gang would run below its minimum because members that failed or leave are replaced later, or never.
+    ) -> int:
+        """The members that a gang would miss because those that failed or leave are replaced later, or never; 0 when it
+        reaches its minimum.
 
         They are placed together then: the evaluation that replaces the others places these too.
         """
         ended = self._ended_members(members)
         renewed = sum(1 for alloc in chosen if alloc.id in ended)
         is_shrinking = bool(ended) or (self.group.gang is not None and self._staying(classes) < len(classes.migrate))
-        return is_shrinking and renewed + placing < self._lacking(members, ended, classes)
+        return max(0, self._lacking(members, ended, classes) - renewed - placing) if is_shrinking else 0
 
     def _renewed_with_gang(
         self, placing: int, destructive: list[Allocation], members: list[Allocation], classes: Classified

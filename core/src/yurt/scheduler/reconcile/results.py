@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from yurt.structs.alloc import Allocation
@@ -64,6 +66,19 @@ class StopRequest(msgspec.Struct, frozen=True):
         )
 
 
+class GangShortfall(NamedTuple):
+    """The members that a gang would be short of if all that it may place now were placed."""
+
+    missing: int
+    least: int
+    """The number of members that must run together."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.missing} of the {self.least} that must run together {'is' if self.missing == 1 else 'are'} missing"
+        )
+
+
 class Results(msgspec.Struct):
     """The results of the reconciler, collected group by group."""
 
@@ -78,3 +93,5 @@ class Results(msgspec.Struct):
     deployment_updates: list[DeploymentUpdate] = msgspec.field(default_factory=list)
     states: dict[str, DeploymentState] = msgspec.field(default_factory=dict)
     """The deployment state of each group, for a deployment to create."""
+    gang_shortfalls: dict[str, GangShortfall] = msgspec.field(default_factory=dict)
+    """The gangs of which nothing is placed because too few members would run."""

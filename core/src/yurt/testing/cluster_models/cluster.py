@@ -14,6 +14,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.network import NetworkResource
 from yurt.structs.predicates import eval_type, is_client_terminal, is_server_terminal, is_terminal
+from yurt.structs.rules import RULES_VERSION
 from yurt.structs.status import ClientStatus, TaskStatus, Trigger
 from yurt.testing import factories
 
@@ -34,7 +35,7 @@ class PlannedCluster:
 
     def do(self, command: c.AnyCommand) -> None:
         """Apply a command that must be accepted."""
-        step = apply(self.state, command, index=self.state.index + 1)
+        step = apply(self.state, replace(command, rules_version=RULES_VERSION), index=self.state.index + 1)
         assert isinstance(step.result, c.Applied), step.result
         self.state = step.state
 
