@@ -160,7 +160,7 @@ def test_a_version_that_comes_while_a_lost_client_is_waited_for_has_its_canaries
     assert [alloc.deployment_status is not None and alloc.deployment_status.canary for alloc in of_new] == [True]
 
 
-def test_a_group_that_loses_all_its_clients_while_it_tries_a_version_has_a_canary_afterwards() -> None:
+def test_a_group_that_loses_all_its_clients_while_it_tries_a_version_has_members_and_a_canary_afterwards() -> None:
     cluster, job, _ = _canarying(2, disconnect=DisconnectStrategy(stop_on_client_after=seconds(60), replace=True))
     for node_id in sorted({alloc.node_id for alloc in cluster.live(job)}):
         cluster.do(c.SetNodeStatus(node_id=node_id, status="down", updated_at=1))
@@ -168,8 +168,9 @@ def test_a_group_that_loses_all_its_clients_while_it_tries_a_version_has_a_canar
     assert not cluster.live(job)
     cluster.now = UnixNano(cluster.followups[0].wait_until)
     cluster.settle(job)
-    (canary,) = cluster.live(job)
+    *members, canary = sorted(cluster.live(job), key=lambda alloc: alloc.deployment_status is not None)
     assert canary.deployment_status is not None and canary.deployment_status.canary
+    assert [alloc.job.version for alloc in members if alloc.job is not None] == [0, 0]
     cluster.do(c.PromoteDeployment(deployment_id=canary.deployment_id, now=cluster.now))
     cluster.settle(job)
     assert cluster.names(job) == ["web.web[0]", "web.web[1]"]

@@ -13,7 +13,7 @@ from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.job import Job
-from yurt.structs.plan import AllocStop, Plan
+from yurt.structs.plan import AllocStop, DeploymentUpdate, Plan
 from yurt.structs.policies import DisconnectStrategy
 from yurt.testing import factories
 from yurt.testing.cluster_models.cluster import PlannedCluster
@@ -232,6 +232,45 @@ def test_the_evaluation_that_waited_for_a_client_replaces_its_allocation_by_what
     assert not cluster.evaluate(job)
     assert cluster.evaluate(job, status.TRIGGER_RETRY_FAILED_ALLOC, followup.id)
     assert _winner(cluster, job, original) == "replacement"
+
+
+def _waited_for_client(**group: Any) -> tuple[PlannedCluster, Job, Allocation]:
+    """A cluster in which a client has stopped the only allocation of a job after a loss of contact, at that time."""
+    strategy = DisconnectStrategy(stop_on_client_after=seconds(60), replace=True)
+    job = factories.job(task_groups=(factories.group(disconnect=strategy, **group),))
+    cluster, original = _running(job)
+    _status(cluster, original.node_id, "down")
+    cluster.evaluate(job)
+    (followup,) = cluster.followups
+    cluster.now = UnixNano(followup.wait_until + seconds(1))
+    return cluster, job, original
+
+
+@pytest.mark.parametrize("kind", ["failed", "paused"])
+def test_a_client_that_has_stopped_its_allocation_gets_a_replacement_whatever_the_deployment(
+    kind: status.DeploymentStatus,
+) -> None:
+    cluster, job, original = _waited_for_client(update=factories.update_strategy())
+    deployment = cluster.state.latest_deployment(job.namespace, job.id)
+    assert deployment is not None
+    ended = DeploymentUpdate(deployment_id=deployment.id, status=kind)
+    plan = Plan(eval_id="e", namespace=job.namespace, job_id=job.id, deployment_updates=(ended,), now=cluster.now)
+    cluster.do(c.ApplyPlan(plan=plan))
+
+    cluster.evaluate(job)
+
+    (replacement,) = cluster.live(job)
+    assert cluster.state.allocs[original.id].next_allocation == replacement.id
+    assert replacement.previous_allocation == original.id and replacement.name == original.name
+
+
+def test_a_job_that_was_purged_meanwhile_replaces_nothing_of_the_one_before() -> None:
+    cluster, job, original = _waited_for_client(update=None)
+    cluster.do(c.DeregisterJob(namespace=job.namespace, job_id=job.id, purge=True))
+    cluster.register(job)
+    cluster.settle(job)
+    (new,) = cluster.live(job)
+    assert not new.previous_allocation and not cluster.state.allocs[original.id].next_allocation
 
 
 def _settled(cluster: PlannedCluster, job: Job) -> list[str]:

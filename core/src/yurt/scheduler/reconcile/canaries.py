@@ -54,6 +54,15 @@ class Canaries:
         """The ids of the canaries that are not members of the group yet."""
         return NONE if self._rollout.state is None or self._rollout.state.promoted else self.ids
 
+    def members(self, allocs: list[Allocation]) -> list[Allocation]:
+        """The allocations without canaries, save for promoted ones."""
+        own = self.ids - self.unpromoted
+        return [
+            alloc
+            for alloc in allocs
+            if alloc.id in own or alloc.deployment_status is None or not alloc.deployment_status.canary
+        ]
+
     def take_out_leaving(
         self, classes: Classified, present: Replacements, lost: list[Allocation], away: list[Allocation]
     ) -> list[Allocation]:

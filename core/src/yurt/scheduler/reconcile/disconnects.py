@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from yurt.scheduler.reconcile import results as why
-from yurt.scheduler.reconcile.classify import Classified, strategy_of
+from yurt.scheduler.reconcile.classify import Classified, is_unplaced, strategy_of
 from yurt.scheduler.reconcile.client_stop import client_stops_by
 from yurt.scheduler.reconcile.group_context import GroupContext
 from yurt.scheduler.reconcile.group_results import GroupResults
@@ -121,6 +121,24 @@ class Disconnects:
             and client_stops_by(alloc, now) > now
             for alloc in allocs
         )
+
+    def awaited(self, allocs: list[Allocation]) -> list[Allocation]:
+        """The lost allocations that their clients have stopped by now, and that nothing has replaced.
+
+        Their replacements are linked, like those of others that are lost: whatever the deployment, they are permitted.
+        """
+        now, job = self._context.now, self._context.job
+        return [
+            alloc
+            for alloc in allocs
+            if alloc.client_status == CLIENT_LOST
+            and alloc.followup_eval_id
+            and not alloc.next_allocation
+            and not is_unplaced(alloc)
+            and client_stops_by(alloc, now)
+            and alloc.job is not None
+            and alloc.job.create_index == job.create_index
+        ]
 
 
 def _may_replace(alloc: Allocation) -> bool:

@@ -89,6 +89,7 @@ class GroupReconciler:
         # Canaries run beyond the count under names of others, so they leave the sets before names are indexed.
         leaving = canaries.take_out_leaving(classes, present, lost, away)
         absent = [alloc for alloc in (*lost, *away) if alloc not in leaving]
+        absent += canaries.members(disconnects.awaited(allocs))
         names = NameIndex(
             self.job.id,
             self.group.name,
