@@ -8,16 +8,19 @@ from typing import Any, cast
 import msgspec
 import pytest
 from yurt.sdk.driver import TaskHandle
-from yurt.sdk.value import replace
+from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Change, Snapshot, Tables
 from yurt.storage.etcd.key_layout import Epoch, KeyLayout, put
 from yurt.storage.etcd.messages import message
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
+from yurt.structs.commands import LaunchPeriodicJob
+from yurt.structs.job import PeriodicConfig
 from yurt.structs.node import Node
+from yurt.structs.policies import DisconnectStrategy
 from yurt.testing import factories
 from yurt.testing.sim.agents import REGION
-from yurt.testing.sim.change_checks import _of_disconnects, _of_placements
+from yurt.testing.sim.change_checks import _of_disconnects, _of_launch, _of_placements, _of_preemptions
 from yurt.testing.sim.checks import Checks, Violation
 from yurt.testing.sim.driver import SimHost, SimTaskRun
 from yurt.testing.sim.etcd import SimEtcd
@@ -94,6 +97,31 @@ def test_an_allocation_of_a_connected_client_is_not_unknown() -> None:
     assert _of_disconnects(_state(replace(NODE, status="disconnected")), change) == ""
 
 
+@pytest.mark.parametrize(("priority", "problem"), [(60, ""), (59, "C5 low of web with priority 50")])
+def test_a_victim_is_less_urgent_by_ten_at_least(priority: int, problem: str) -> None:
+    urgent = factories.alloc(factories.job("urgent", priority=priority), on=NODE, id="high")
+    victim = factories.alloc(JOB, on=NODE, id="low")
+    change = [Change("allocs", "low", victim, replace(victim, preempted_by_allocation="high"))]
+    assert _of_preemptions(_state(NODE, urgent), change)[:30] == problem
+    assert _of_preemptions(_state(NODE), change).endswith("for nothing")
+
+
+@pytest.mark.parametrize(("first", "index", "problem"), [("running", 5, "D8"), ("dead", 5, ""), ("running", 0, "")])
+def test_a_scheduled_launch_does_not_overlap_with_the_one_before(first: str, index: int, problem: str) -> None:
+    parent = factories.job("cron", periodic=PeriodicConfig(spec="@daily", prohibit_overlap=True))
+    children = [
+        factories.job(f"cron/{name}", parent_id="cron", status=each) for name, each in (("1", first), ("2", "pending"))
+    ]
+    edit = Snapshot.empty().edit(1)
+    for job in (parent, children[0]):
+        edit.put(Tables.jobs, job.key, job)
+    before = edit.commit()
+    edit = before.edit(2)
+    edit.put(Tables.jobs, children[1].key, children[1])
+    command = LaunchPeriodicJob(namespace="default", job_id="cron", launched_at=UnixNano(1), specification_index=index)
+    assert _of_launch(before, edit.commit(), command)[:2] == problem
+
+
 def test_a_client_that_nothing_hinders_becomes_ready_in_time() -> None:
     waiting, state = WaitingNodes(), _state(replace(NODE, status="initializing"))
     client = cast("Any", SimpleNamespace(name="node1", node_id=NODE.id, is_up=True))
@@ -103,12 +131,16 @@ def test_a_client_that_nothing_hinders_becomes_ready_in_time() -> None:
     assert waiting.problem(state, [client], 3.5 + READY_S).startswith("E1 ['node1']")
 
 
-@pytest.mark.parametrize(("desired", "is_problem"), [("run", True), ("stop", False)])
-def test_an_agent_stops_only_tasks_that_the_servers_do_not_want(desired: str, is_problem: bool) -> None:
+@pytest.mark.parametrize(
+    ("desired", "after_s", "is_problem"), [("run", 0, True), ("stop", 0, False), ("run", 9, False)]
+)
+def test_an_agent_stops_only_tasks_that_the_servers_do_not_want(desired: str, after_s: int, is_problem: bool) -> None:
     loop = SimLoop(1)
     checks, host = Checks(Transcript(loop), are_hosts_sound=True), SimHost(loop, "10.0.1.1", 1)
     loop.close()
-    alloc = factories.alloc(JOB, on=NODE, id="web", client_status="running", desired_status=desired)
+    group = factories.group(disconnect=DisconnectStrategy(stop_on_client_after=seconds(after_s)))
+    job = factories.job(task_groups=(group,))
+    alloc = factories.alloc(job, on=NODE, id="web", client_status="running", desired_status=desired)
     checks._states[0] = _state(NODE, alloc)
     run = SimTaskRun("web", "main", "default", JOB.id, TaskHandle(driver="sim", task_id="t", pid=1), 0.0)
     if not is_problem:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from yurt.sdk.value import replace
 from yurt.testing.nightly import is_nightly
-from yurt.testing.sim.plan import FAULTS, FEATURES, LATE_FAULTS, LATER_FEATURES, NEWEST_FEATURES, draw
+from yurt.testing.sim.plan import FAULTS, FEATURES, LATE_FAULTS, LATER_FEATURES, NEWEST_FEATURES, RARE_FEATURES, draw
 from yurt.testing.sim.run import report_text, run_plan
 
 SMALL = {"servers": 3, "clients": 2, "users": 2, "active_s": 25.0, "user_pause_s": 1.0, "fault_pause_s": 4.0}
@@ -76,7 +76,7 @@ def test_a_seed_gives_the_same_digest_with_another_hash_seed() -> None:
 def test_plans_differ_in_what_they_leave_out() -> None:
     plans = [draw(seed) for seed in range(200)]
     assert all(plan.features and plan.faults for plan in plans)
-    for name in (*FEATURES, *LATER_FEATURES, *NEWEST_FEATURES):
+    for name in (*FEATURES, *LATER_FEATURES, *NEWEST_FEATURES, *RARE_FEATURES):
         assert any(name in plan.features for plan in plans) and any(name not in plan.features for plan in plans)
     for name in (*FAULTS, *LATE_FAULTS):
         assert any(name in plan.faults for plan in plans) and any(name not in plan.faults for plan in plans)

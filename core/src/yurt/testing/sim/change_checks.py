@@ -1,10 +1,10 @@
 """Invariants of the rows that a command changed: quotas, devices, gangs, reconnects, readiness, collection, lists.
 
-C6 what a plan adds fits the quota, C7 it gets only devices that its node offers to its group, C3 its node is ready, B6
-a gang is placed whole, D3 of an allocation and its replacement one stays, the first names the second, and only
-allocations out of contact are unknown, E1 a node becomes ready once it has reported its allocations, D9 only ended
-objects are collected, A5 the index of a list grows when one of its rows is written or deleted. Each function gives the
-problem, or "" when there is none.
+C5 a plan ends only what is less urgent, C6 what it adds fits the quota, C7 it gets only devices that its node offers to
+its group, C3 its node is ready, B6 a gang is placed whole, D3 of an allocation and its replacement one stays, the first
+names the second, and only allocations out of contact are unknown, D8 launches that must not overlap do not, E1 a node
+becomes ready once it has reported its allocations, D9 only ended objects are collected, A5 the index of a list grows
+when one of its rows is written or deleted. Each function gives the problem, or "" when there is none.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from yurt.state.quota_totals import members_of
 from yurt.state.usage import is_using, usage_of
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
-from yurt.structs.commands import AnyCommand, ApplyPlan
+from yurt.structs.commands import AnyCommand, ApplyPlan, LaunchPeriodicJob
 from yurt.structs.predicates import is_ready, is_server_terminal, is_terminal
 from yurt.structs.rules import DEVICE_CHECK_RULES
 
 LISTED: Final[tuple[type[Rows[Any, Any]], ...]] = (AllocationRows, DeploymentRows, EvaluationRows, JobRows, NodeRows)
+PREEMPTION_DELTA: Final = 10
 EVERYTHING: Final = Access()
 """The rights of a reader who sees every row."""
 
@@ -45,6 +46,8 @@ def problem_of(before: Snapshot, state: Snapshot, command: AnyCommand, changes: 
             problem = _of_collected(change.before, state)
         if problem:
             return problem
+    if isinstance(command, LaunchPeriodicJob):
+        return _of_launch(before, state, command)
     if not isinstance(command, ApplyPlan):
         return ""
     allocs = [each for each in changes if each.table == "allocs" and each.after is not None]
@@ -56,6 +59,7 @@ def problem_of(before: Snapshot, state: Snapshot, command: AnyCommand, changes: 
         or _of_reconnects(state, allocs)
         or _of_placements(state, allocs)
         or _of_disconnects(state, allocs)
+        or _of_preemptions(state, allocs)
     )
 
 
@@ -184,6 +188,35 @@ def _of_disconnects(state: Snapshot, allocs: Iterable[Change]) -> str:
         if node is not None and node.status not in status.NODE_UNRESPONSIVE:
             return f"D3 {new.id[:8]} of {new.job_id} is unknown at index {state.index}, and its node {node.status}"
     return ""
+
+
+def _of_preemptions(state: Snapshot, allocs: Iterable[Change]) -> str:
+    """C5: a plan preempts only allocations of jobs whose priority is lower by 10 at least."""
+    for old, victim in ((each.before, each.after) for each in allocs if each.before is not None):
+        if not victim.preempted_by_allocation or old.preempted_by_allocation == victim.preempted_by_allocation:
+            continue
+        preempting = state.allocs.get(victim.preempted_by_allocation)
+        if preempting is None or preempting.job is None or victim.job is None:
+            return f"C5 {victim.id[:8]} of {victim.job_id} is preempted at index {state.index} for nothing"
+        if victim.job.priority + PREEMPTION_DELTA > preempting.job.priority:
+            return (
+                f"C5 {victim.id[:8]} of {victim.job_id} with priority {victim.job.priority} is preempted at index "
+                f"{state.index} for {preempting.job_id} with {preempting.job.priority}"
+            )
+    return ""
+
+
+def _of_launch(before: Snapshot, state: Snapshot, command: LaunchPeriodicJob) -> str:
+    """D8: a scheduled launch that must not overlap begins no job while another of its parent is alive."""
+    key = (command.namespace, command.job_id)
+    parent = state.jobs.get(key)
+    if not command.specification_index or parent is None or parent.periodic is None:
+        return ""
+    children = state.jobs.where("parent", key)
+    if len(children) == len(before.jobs.where("parent", key)) or not parent.periodic.prohibit_overlap:
+        return ""
+    alive = sorted(each.id for each in children if each.status != status.JOB_DEAD)
+    return f"D8 {alive} are alive at index {state.index}, and must not overlap" if len(alive) > 1 else ""
 
 
 def _is_alike(one: Allocation, other: Allocation) -> bool:

@@ -27,6 +27,9 @@ LATER_FEATURES: Final = ("checkpoint",)
 """Features that came after the first plans, drawn apart from them."""
 NEWEST_FEATURES: Final = ("disconnect",)
 """Those that came after these; `disconnect`: each service tolerates that its client disconnects."""
+RARE_FEATURES: Final = ("client-stop", "periodic", "preemption")
+"""Those drawn after `disconnect`. `client-stop`: groups that their client stops by itself when it loses contact;
+`periodic`: a job that is launched each minute; `preemption`: urgent jobs end others."""
 LATE_FAULTS: Final = ("late-client", "late-server", "lag-server")
 """Faults drawn apart, too: an agent is back just when the others have given it up, and a server lags behind its
 clients, which still reach it."""
@@ -103,6 +106,9 @@ def draw(seed: int, **fixed: object) -> Plan:
         plan = replace(plan, features=(*plan.features, *NEWEST_FEATURES))
     plan = replace(plan, failover_ttl_s=late.choice((300.0, 20.0)))
     plan = replace(plan, turn_s=late.choice((0.0, 0.0, 0.002)), rest_slow_s=late.choice((0.0, 0.0, 0.5)))
+    rare = random.Random(f"plan {seed} 5")
+    if rare.random() < 0.4:
+        plan = replace(plan, features=(*plan.features, *_some(rare, RARE_FEATURES, at_least=1)))
     return replace(plan, **fixed)
 
 

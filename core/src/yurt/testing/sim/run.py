@@ -155,6 +155,7 @@ class Cluster:
                 await self._wait_until(driving.done, self.plan.calm_s, "clients do not finish")
         await self._wait_until(self._is_ready, self.plan.calm_s, "the cluster does not recover")
         await self._end_drains()
+        await self.users.end_launches()
         await self.users.settle_nodes()
         if self.world.foreign.devices is not None:
             await self._break_devices()

@@ -23,7 +23,7 @@ from yurt.testing.sim.transcript import Transcript
 ANSWER_LIMIT_S = 20.0
 JOBS_OF_A_KIND = 3
 KINDS = ("service", "batch", "system", "sysbatch")
-NO_ACTIONS = ("canary", "gang", "checkpoint", "histories", "disconnect")
+NO_ACTIONS = ("canary", "gang", "checkpoint", "histories", "disconnect", "client-stop", "preemption")
 """Features without a request of their own."""
 AT_REST = ("update", "scale", "stop", "purge", "evaluate", "alloc-stop", "dispatch", "quota")
 """Requests after which the cluster must come to rest again without another one."""
@@ -32,6 +32,9 @@ RECONCILES = ("best_score", "keep_original", "keep_replacement", "longest_runnin
 RUNNING = 0.8
 """How often a request to a cluster at rest is about a job that runs."""
 QUOTA = "small"
+LAUNCHED = "launched"
+"""The id of the periodic job."""
+PREEMPTION = {"BatchSchedulerEnabled": True, "ServiceSchedulerEnabled": True, "SystemSchedulerEnabled": True}
 
 
 class Users:
@@ -104,6 +107,9 @@ class Users:
         if "quota" in self._plan.features:
             await self._until_done("/v1/quota", self._quota_document(4))
             await self._until_done("/v1/namespace/default", {"Name": "default", "Quota": QUOTA})
+        if "preemption" in self._plan.features:
+            configuration = {"PreemptionConfig": PREEMPTION}
+            await self._until_done("/v1/operator/scheduler/configuration", configuration)
 
     async def _until_done(self, path: str, body: Any) -> None:
         for _ in range(20):
@@ -191,6 +197,10 @@ class Users:
                 }  # fmt: skip
             elif chance.random() < 0.3:
                 group["Disconnect"] = {"LostAfter": 60_000_000_000, "Replace": chance.random() < 0.5}
+        if "client-stop" in self._plan.features and kind in ("service", "batch") and chance.random() < 0.5:
+            group["Disconnect"] = {
+                "StopOnClientAfter": chance.choice((5_000_000_000, 30_000_000_000)), "Replace": chance.random() < 0.8,
+            }  # fmt: skip
         return {
             "ID": job_id, "Name": job_id, "Type": kind, "Datacenters": ["*"], "TaskGroups": [group],
             "Priority": chance.choice((50, 50, 80)),
@@ -234,6 +244,23 @@ class Users:
             await self.ask(user, "PUT", "/v1/jobs", {"Job": document})
         token = f"token-{self._chance.randrange(40)}"
         await self.ask(user, "PUT", f"/v1/job/{job_id}/dispatch?idempotency_token={token}", {"JobID": job_id})
+
+    async def _periodic(self, user: str) -> None:
+        """Register a job that is launched each minute, or launch it now."""
+        if self._chance.random() < 0.7:
+            await self.ask(user, "PUT", f"/v1/job/{LAUNCHED}/periodic/force")
+            return
+        periodic = {"Enabled": True, "Spec": "* * * * *", "ProhibitOverlap": self._chance.random() < 0.5}
+        document = self._document("batch-0") | {"ID": LAUNCHED, "Name": LAUNCHED, "Type": "batch", "Periodic": periodic}
+        await self.ask(user, "PUT", "/v1/jobs", {"Job": document})
+
+    async def end_launches(self) -> None:
+        """Stop the periodic job: a cluster in which something starts each minute is never at rest."""
+        for _ in range(20):
+            if LAUNCHED not in wanted_jobs(self._servers):
+                return
+            await self.ask("operator", "DELETE", f"/v1/job/{LAUNCHED}")
+            await asyncio.sleep(2.0)
 
     async def _promote(self, user: str) -> None:
         answer = await self.ask(user, "GET", "/v1/deployments")

@@ -33,9 +33,11 @@ STEERED_PAIRS: Final = 2
 STEERED_PAUSE_S: Final = 3.0
 FEATURE_OF: Final = {
     "ApplyPlan": "service", "DeleteEvaluations": "gc", "DeleteJobs": "gc", "DeleteVariable": "histories",
-    "DeregisterJob": "stop", "DispatchJob": "dispatch", "EvaluateJob": "evaluate", "LockVariable": "histories",
+    "DeregisterJob": "stop", "DispatchJob": "dispatch", "EvaluateJob": "evaluate",
+    "LaunchPeriodicJob": "periodic", "LockVariable": "histories",
     "PromoteDeployment": "promote", "PutVariable": "variables", "ReleaseVariableLock": "histories",
     "ScaleJob": "scale", "SetDeploymentStatus": "update", "SetDesiredTransitions": "alloc-stop",
+    "SetSchedulerConfiguration": "preemption",
     "SetNodeDrain": "drain", "SetNodeEligibility": "eligibility", "UpsertNamespaces": "histories",
     "UpsertNodePools": "histories", "UpsertQuotas": "quota",
 }  # fmt: skip
