@@ -21,6 +21,7 @@ from yurt.structs.constraint import Constraint
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
+from yurt.structs.plan import DeploymentUpdate, Plan
 from yurt.structs.policies import Gang, ReschedulePolicy, UpdateStrategy
 from yurt.structs.predicates import is_terminal
 from yurt.structs.resources import Resources
@@ -398,3 +399,56 @@ def test_completed_members_of_a_purged_job_do_not_count_for_the_one_that_has_its
     state = _with(state, c.SetNodeEligibility(node_id=first.node_id, eligibility="ineligible"))
     assert len(state.allocs) == 2 and state.jobs[job.key].version == 0
     assert not _attempt(state, job).plan.placements
+
+
+AGAIN = ReschedulePolicy(delay=seconds(30), delay_function="constant", unlimited=True)
+
+
+def test_members_that_a_failed_deployment_permits_are_not_placed_without_those_that_it_does_not() -> None:
+    group = replace(_group("gang", 4, 100), update=UpdateStrategy(max_parallel=2), reschedule_policy=AGAIN)
+    job = _job(group)
+    state = _state(4, job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    newer = _job(replace(group, tasks=tuple(replace(task, env={"A": "b"}) for task in group.tasks)))
+    state = _with(state, c.RegisterJob(job=newer))
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, newer).plan))
+    deployment = state.latest_deployment("default", job.id)
+    assert deployment is not None and deployment.job_version == 1
+    failure = DeploymentUpdate(deployment_id=deployment.id, status="failed")
+    plan = Plan(eval_id="e", namespace="default", job_id=job.id, deployment_updates=(failure,))
+    live = [each for each in state.allocs_of_job("default", job.id) if not is_terminal(each)]
+    state = _ended(_with(state, c.ApplyPlan(plan=plan)), *((each, "failed") for each in live))
+    later = UnixNano(factories.NOW + seconds(60))
+    evaluation = Evaluation(id="later", job_id=job.id, triggered_by="alloc-failure")
+
+    made = scheduler.attempt(state, evaluation, now=later, seed=1)
+
+    assert sorted(each.job.version for each in live if each.job is not None) == [0, 0, 1, 1]
+    assert not made.plan.placements
+    told = 'gang "gang" waits: 2 of the 4 that must run together are missing'
+    assert made.outcome.evaluation.status_description == told
+
+
+@pytest.mark.parametrize(("failed", "nodes"), [(2, 4), (3, 1)], ids=["one waits", "one finds no room"])
+def test_members_of_the_version_before_are_placed_by_its_minimum_while_canaries_try_one_without_a_gang(
+    failed: int, nodes: int
+) -> None:
+    update = UpdateStrategy(max_parallel=1, canary=1)
+    group = replace(_group("gang", 3, ROOM), update=update, reschedule_policy=AGAIN)
+    job = _job(group)
+    state = _state(3, job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    members = state.allocs_of_job("default", job.id)
+    small = tuple(replace(task, resources=Resources(cpu=10, memory_mb=10)) for task in group.tasks)
+    newer = _job(replace(group, gang=None, tasks=small))
+    state = _with(state, c.RegisterJob(job=newer))
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, newer).plan))
+    state = _with(state, *(c.RegisterNode(node=_node(10 + number)) for number in range(nodes)))
+    lost = members if failed == 3 else members[:1]
+    down = [c.SetNodeStatus(node_id=each.node_id, status="down", updated_at=1) for each in lost]
+    state = _ended(state, *((each, "failed") for each in members[1:] if failed == 2))
+    state = _with(state, *down)
+
+    made = _attempt(state, newer).plan
+
+    assert not [each for each in made.placements if each.job_version == 0]

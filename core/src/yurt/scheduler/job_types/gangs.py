@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 
 from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.plan_draft import PlanDraft
@@ -32,23 +33,19 @@ class Gangs:
                 continue
             # Only groups that failed: a gang of which all wanted members were placed is whole by its own count.
             placed = sum(1 for placement in draft.placements if placement.task_group == group.name)
-            members = self._members(group, draft) + placed
-            if members < group.least:
-                text = placeable_text(members, f"the {group.least} that must run together")
+            members, least = self._members(group, draft) + placed, self._least(group, draft)
+            if members < least:
+                text = placeable_text(members, f"the {least} that must run together")
                 self.broken[group.name] = replace(draft.failed[group.name], gang=text)
                 is_new = True
         return is_new
 
     def least_accepted(self, draft: PlanDraft) -> dict[str, int]:
         """The minimum of accepted placements per gang, for the plan check."""
-        job = self._context.job
-        groups = [group for group in job.task_groups if group.gang is not None] if job is not None else []
-        if not groups:
-            return {}
-        placed = [placement.task_group for placement in draft.placements]
-        least = {g.name: g.least - self._members(g, draft) for g in groups if g.name in placed}
+        placed = Counter(self._placed_gangs(draft))
+        least = {g.name: self._least(g, draft) - self._members(g, draft) for g in self._groups(placed)}
         # A gang may run with fewer members while others wait, but not while members failed: those would be left out.
-        short = {name for name, number in least.items() if number > placed.count(name)}
+        short = {name for name, number in least.items() if number > placed[name]}
         assert short.isdisjoint(draft.failed), (short, "gangs that failed keep their minimum or are left out")
         return {name: number for name, number in least.items() if number > 0}
 
@@ -57,10 +54,38 @@ class Gangs:
 
         It is the gang's minimum, or all members of a gang that goes on with fewer.
         """
+        placed = Counter(self._placed_gangs(draft))
+        found = {
+            g.name: min(self._least(g, draft), self._members(g, draft) + placed[g.name]) for g in self._groups(placed)
+        }
+        return {name: number for name, number in found.items() if number > 0}
+
+    def _placed_gangs(self, draft: PlanDraft) -> list[str]:
+        """The group of each placement, for groups that are gangs or were gangs in an earlier version."""
         job = self._context.job
-        placed = Counter(placement.task_group for placement in draft.placements)
-        groups = [group for group in job.task_groups if group.gang is not None] if job is not None else []
-        return {g.name: min(g.least, self._members(g, draft) + placed[g.name]) for g in groups if placed[g.name]}
+        # Almost no job has a gang, and a new one has no earlier versions: nothing is counted for those.
+        if job is None or not (job.version or any(group.gang is not None for group in job.task_groups)):
+            return []
+        own = {group.name for group in job.task_groups if group.gang is not None}
+        placed = draft.placements
+        return [each.task_group for each in placed if each.task_group in own or each.job_version != job.version]
+
+    def _groups(self, names: Container[str]) -> list[TaskGroup]:
+        job = self._context.job
+        return [group for group in job.task_groups if group.name in names] if job is not None else []
+
+    def _least(self, group: TaskGroup, draft: PlanDraft) -> int:
+        """The number of members that must run together; 0 without a gang.
+
+        While canaries try a version, others are placed by the version before, which may have another minimum.
+        """
+        context, job = self._context, self._context.job
+        if job is None or not job.version:
+            return group.least
+        older = {each.job_version for each in draft.placements if each.task_group == group.name} - {job.version}
+        versions = (context.snapshot.version(job.namespace, job.id, version) for version in sorted(older))
+        groups = (version.group(group.name) for version in versions if version is not None)
+        return min(group.count, max([group.least, *(each.least for each in groups if each is not None)]))
 
     def _members(self, group: TaskGroup, draft: PlanDraft) -> int:
         """The number of members apart from new ones: those that continue and those that have finished."""

@@ -117,11 +117,13 @@ class GroupReconciler:
         replaced_ids = {alloc.id for alloc in chosen} | canaries.surplus(retained)
         self.used_names = {alloc.name for alloc in retained if alloc.id not in replaced_ids}
         place = [] if is_waiting else self._placements(retained, classes, present.now, absent, names)
-        shortfall = self._gang_shortfall(len(place), chosen, members, classes) if place else 0
-        if shortfall:
-            results.of_job.gang_shortfalls[self.group.name] = GangShortfall(shortfall, self.group.least)
-            place = []
-        self._place(place, present.now, is_canarying=is_canarying)
+        permitted = rollout.permitted(place, is_canarying=is_canarying)
+        least, is_held = self._least(permitted), len(permitted) < len(place)
+        shortfall = self._gang_shortfall(least - len(permitted), chosen, members, classes, is_held=is_held)
+        if shortfall and permitted:
+            results.of_job.gang_shortfalls[self.group.name] = GangShortfall(shortfall, least)
+            place = permitted = []
+        self._place(permitted, present.now)
         self._update(chosen, names)
         self._migrate(classes.migrate, names)
         updated = len(destructive) + len(in_place)
@@ -262,18 +264,28 @@ class GroupReconciler:
         places.extend(PlacementRequest(group, name) for name in names.next(max(0, missing - len(vacant))))
         return places
 
+    def _least(self, requests: list[PlacementRequest]) -> int:
+        """The number of members that must run together with the requested ones, by their versions; 0 without a gang.
+
+        While canaries try a version, others are replaced by the version before, which may have another minimum.
+        """
+        groups = [each.job.group(self.group.name) for each in requests if each.job is not None]
+        has_own = any(each.job is None for each in requests)
+        known = [group for group in (*groups, self.group if has_own else None) if group is not None]
+        return min(self.group.count, max((group.least for group in known), default=0))
+
     def _gang_shortfall(
-        self, placing: int, chosen: list[Allocation], members: list[Allocation], classes: Classified
+        self, needed: int, chosen: list[Allocation], members: list[Allocation], classes: Classified, *, is_held: bool
     ) -> int:
         """The members that a gang would miss because those that failed or leave are replaced later, or never; 0 when it
-        reaches its minimum.
+        reaches its minimum. It needs `needed` ones besides those to place; `is_held`: a deployment does not permit all.
 
         They are placed together then: the evaluation that replaces the others places these too.
         """
         ended = self._ended_members(members)
         renewed = sum(1 for alloc in chosen if alloc.id in ended)
-        is_shrinking = bool(ended) or (self.group.gang is not None and self._staying(classes) < len(classes.migrate))
-        return max(0, self._lacking(members, ended, classes) - renewed - placing) if is_shrinking else 0
+        is_shrinking = bool(ended) or is_held or self._staying(classes) < len(classes.migrate)
+        return max(0, needed - self._remaining(members, ended, classes) - renewed) if is_shrinking else 0
 
     def _renewed_with_gang(
         self, placing: int, destructive: list[Allocation], members: list[Allocation], classes: Classified
@@ -282,20 +294,18 @@ class GroupReconciler:
 
         They take the place of no running one, so `max_parallel` does not bound them: one by one, none could start.
         """
-        ended = self._ended_members(members)
+        ended = self._ended_members(members) if self.group.gang is not None else set()
         if not ended:
             return frozenset()
         old = [alloc.id for alloc in self._by_name(destructive) if alloc.id in ended]
-        lacking = max(0, self._lacking(members, ended, classes) - placing)
-        return frozenset(old[:lacking] if lacking <= len(old) else ())
+        missing = max(0, self.group.least - self._remaining(members, ended, classes) - placing)
+        return frozenset(old[:missing] if missing <= len(old) else ())
 
     def _ended_members(self, members: list[Allocation]) -> set[str]:
         """The members of a gang that count but no longer run; those of a batch job that have done their work do.
 
         One that a drain or its user has stopped has not, although its client reports it as complete too.
         """
-        if self.group.gang is None:
-            return set()
         return {
             alloc.id
             for alloc in members
@@ -303,10 +313,9 @@ class GroupReconciler:
             and not (self.is_batch and alloc.client_status == CLIENT_COMPLETE and alloc.desired_status == DESIRED_RUN)
         }
 
-    def _lacking(self, members: list[Allocation], ended: set[str], classes: Classified) -> int:
-        """The number of members that a gang lacks to its minimum."""
-        running = len(members) - len(ended) + self._staying(classes) + len(classes.disconnecting)
-        return self.group.least - running
+    def _remaining(self, members: list[Allocation], ended: set[str], classes: Classified) -> int:
+        """The number of members that a gang keeps, apart from those to place."""
+        return len(members) - len(ended) + self._staying(classes) + len(classes.disconnecting)
 
     @staticmethod
     def _staying(classes: Classified) -> int:
@@ -333,9 +342,8 @@ class GroupReconciler:
         unknown_count = sum(1 for alloc in classes.disconnecting if not strategy_of(alloc).replace)
         return max(0, self.group.count - existing - len(classes.migrate) - unknown_count - len(now))
 
-    def _place(self, places: list[PlacementRequest], now: list[Allocation], *, is_canarying: bool) -> None:
+    def _place(self, permitted: list[PlacementRequest], now: list[Allocation]) -> None:
         """Request the placements that the deployment permits."""
-        permitted = self.rollout.permitted(places, is_canarying=is_canarying)
         rescheduled = sum(1 for place in permitted if place.is_rescheduled)
         requeued = sum(1 for place in permitted if place.is_requeued)
         self.results.counts["place"] += len(permitted)

@@ -192,8 +192,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.scheduler.job_types.gangs",
-                "            if members < group.least:\n",
-                "            if members < group.least and not placed:\n",
+                "            if members < least:\n",
+                "            if members < least and not placed:\n",
             ),
             Patch(
                 "yurt.scheduler.job_types.gangs",
