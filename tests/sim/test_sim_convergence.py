@@ -3,16 +3,19 @@ which gangs are placed in part."""
 
 from __future__ import annotations
 
+from yurt.fsm import apply
+from yurt.scheduler.capacity.limits import no_limits
 from yurt.sdk.value import replace
 from yurt.state import Change, Snapshot, Tables
 from yurt.structs import status
+from yurt.structs.commands import RegisterJob, RegisterNode, UpsertEvaluations
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job
 from yurt.structs.policies import Gang
 from yurt.testing import factories
 from yurt.testing.sim.change_checks import gangs_in_part
 from yurt.testing.sim.checks import Checks
-from yurt.testing.sim.convergence import is_halted, version_of
+from yurt.testing.sim.convergence import is_halted, unfinished_jobs, version_of
 from yurt.testing.sim.loop import SimLoop
 from yurt.testing.sim.transcript import Transcript
 
@@ -70,7 +73,28 @@ def test_a_gang_in_part_is_a_problem_and_a_replacement_of_the_version_before_it_
     plain = factories.job(task_groups=(factories.group(count=3),))
     gang = factories.job(task_groups=(factories.group(count=3, gang=Gang(min=2)),), version=1)
     one, two = [added(gang, 1)], [added(gang, 1), added(gang, 2)]
-    assert gangs_in_part(with_allocs(one), one).startswith("B6 1 of 2 members")
-    assert gangs_in_part(with_allocs(two), two) == ""
+    empty = Snapshot.empty()
+    assert gangs_in_part(empty, with_allocs(one), one).startswith("B6 1 of 2 members")
+    assert gangs_in_part(empty, with_allocs(two), two) == ""
     before = [added(plain, 3)]
-    assert gangs_in_part(with_allocs(before), before) == ""
+    assert gangs_in_part(empty, with_allocs(before), before) == ""
+
+
+def test_a_member_that_a_drain_moves_while_others_are_missing_is_no_problem() -> None:
+    gang = factories.job(task_groups=(factories.group(count=3, gang=Gang(min=2)),))
+    old, new = added(gang, 1), added(gang, 2)
+    assert old.after is not None
+    stopped = Change("allocs", old.key, old.after, replace(old.after, desired_status=status.DESIRED_STOP))
+    assert gangs_in_part(with_allocs([old]), with_allocs([stopped, new]), [stopped, new]) == ""
+
+
+def test_a_job_that_nothing_evaluates_although_it_is_short_is_not_at_rest() -> None:
+    node, job = factories.node(factories.number_id(0, kind=1)), factories.job()
+    state = Snapshot.empty()
+    for command in (RegisterNode(node=node), RegisterJob(job=job)):
+        state = apply(state, command, index=state.index + 1).state
+    text = "web: nothing evaluates it, and an evaluation would place 1, stop 0 and change 0"
+    assert unfinished_jobs(state, factories.NOW, no_limits) == [text]
+    evaluation = factories.evaluation(job)
+    state = apply(state, UpsertEvaluations(evaluations=(evaluation,)), index=state.index + 1).state
+    assert unfinished_jobs(state, factories.NOW, no_limits) == []

@@ -55,7 +55,7 @@ def problem_of(before: Snapshot, state: Snapshot, command: AnyCommand, changes: 
     return (
         of_devices
         or _of_quotas(before, state, allocs)
-        or gangs_in_part(state, allocs)
+        or gangs_in_part(before, state, allocs)
         or _of_reconnects(state, allocs)
         or _of_placements(state, allocs)
         or _of_disconnects(state, allocs)
@@ -130,25 +130,31 @@ def _wanted(state: Snapshot, namespaces: Iterable[str]) -> tuple[int, int]:
     return sum(each.cpu for each in usages), sum(each.memory for each in usages)
 
 
-def gangs_in_part(state: Snapshot, allocs: Iterable[Change]) -> str:
-    """B6: after a plan that adds a member, a gang has at least its minimum of members.
+def gangs_in_part(before: Snapshot, state: Snapshot, allocs: Iterable[Change]) -> str:
+    """B6: after a plan that makes a gang larger, it has at least its minimum of members.
 
-    The added allocation's own version counts: until canaries are promoted, replacements have the version before.
+    A drain moves members also while others are missing, which leaves the gang as it was. The added allocation's own
+    version counts: until canaries are promoted, replacements have the version before.
     """
     for added in (each.after for each in allocs if each.before is None):
         group = added.job.group(added.task_group) if added.job is not None else None
+        job = state.jobs.get((added.namespace, added.job_id))
+        newest = job.group(added.task_group) if job is not None else None
         if group is None or group.gang is None:
             continue
-        members = [
-            each
-            for each in state.allocs_of_job(added.namespace, added.job_id)
-            if each.task_group == group.name and (not is_terminal(each) or each.client_status == status.CLIENT_COMPLETE)
-        ]
-        if len(members) < group.least:
-            return (
-                f"B6 {len(members)} of {group.least} members of gang {added.job_id} are placed at index {state.index}"
-            )
+        # Of a version before, no more run than the newest one asks for.
+        least = group.least if newest is None else min(group.least, newest.count)
+        members = _members(state, added)
+        if _members(before, added) < members < least:
+            return f"B6 {members} of {least} members of gang {added.job_id} are placed at index {state.index}"
     return ""
+
+
+def _members(state: Snapshot, added: Allocation) -> int:
+    """The number of allocations of an allocation's group that run or have completed."""
+    allocs = state.allocs_of_job(added.namespace, added.job_id)
+    of_group = [each for each in allocs if each.task_group == added.task_group]
+    return sum(not is_terminal(each) or each.client_status == status.CLIENT_COMPLETE for each in of_group)
 
 
 def _of_reconnects(state: Snapshot, allocs: Iterable[Change]) -> str:

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 
 from yurt.fsm.snapshot import digest
 from yurt.scheduler.devices.overbooking import overbooked
-from yurt.scheduler.reconcile.client_stop import client_stops_by
 from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.state import Change, Changes, Snapshot
 from yurt.state.usage import usage_of
@@ -53,7 +52,8 @@ class Checks:
     """The checks of one run."""
 
     def __init__(self, transcript: Transcript, *, are_hosts_sound: bool = False) -> None:
-        """`are_hosts_sound`: no driver or device fails, so that agents have no reason of their own to stop a task."""
+        """`are_hosts_sound`: no driver or device fails and no group has `stop_on_client_after`, so that agents have no
+        reason of their own to stop a task."""
         self._are_hosts_sound = are_hosts_sound
         self.last_index = 0
         self.commands: dict[int, str] = {}
@@ -238,8 +238,6 @@ class Checks:
         """E2: an agent whose driver and devices work stops only tasks that the servers do not want any more."""
         alloc = self._states[self.last_index].allocs.get(run.alloc_id) if self._states else None
         is_wanted = alloc is not None and alloc.desired_status == status.DESIRED_RUN and not is_client_terminal(alloc)
-        # A client that has lost contact stops some groups by itself: the servers may learn of it later.
-        is_wanted = is_wanted and alloc is not None and not client_stops_by(alloc, 0)
         _hold(
             not (is_wanted and self._are_hosts_sound),
             f"E2 {host.name} stops {run.task} of {run.alloc_id}, which the servers want to run",

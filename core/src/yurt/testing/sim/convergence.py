@@ -16,9 +16,10 @@ from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
+from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
-from yurt.structs.predicates import is_client_terminal, is_terminal
+from yurt.structs.predicates import eval_type, is_client_terminal, is_terminal
 from yurt.testing.sim.agents import ClientAgent, ServerAgent
 
 ALONGSIDE = "work alongside task "
@@ -103,7 +104,33 @@ def problems_of(
         and not _waits_for_room(state, each)
     ]
     found += problems_of_devices(servers, clients) if has_devices else []
-    return found + _problems_of_hosts(state, clients)
+    found += _problems_of_hosts(state, clients)
+    # Last, and only where all else is well: these attempts cost more than all other checks.
+    return found or unfinished_jobs(state, now, leading[0].scheduling.limits["limits"])
+
+
+def unfinished_jobs(state: Snapshot, now: UnixNano, limits: LimitsOf) -> list[str]:
+    """The jobs at which an evaluation would change something, although none is to come."""
+    found = []
+    for job in state.jobs.values():
+        later = [each for each in state.evals.where("job", job.key) if each.status == status.EVAL_PENDING]
+        if later:
+            continue
+        evaluation = Evaluation(
+            id="again",
+            namespace=job.namespace,
+            job_id=job.id,
+            type=eval_type(job),
+            priority=job.priority,
+            triggered_by=status.TRIGGER_JOB_REGISTER,
+        )
+        plan = scheduler.attempt(state, evaluation, now=now, seed=1, limits=limits).plan
+        if not plan.is_empty:
+            found.append(
+                f"{job.id}: nothing evaluates it, and an evaluation would place {len(plan.placements)}, "
+                f"stop {len(plan.stops)} and change {len(plan.in_place) + len(plan.attributes)}"
+            )
+    return found
 
 
 def version_of(job: Job) -> JobVersion:
@@ -207,8 +234,12 @@ def problems_of_devices(servers: list[ServerAgent], clients: list[ClientAgent]) 
     nodes = max(states, key=lambda each: each.index).nodes
     found = []
     for client in clients:
+        node = nodes.get(client.node_id)
+        if node is None:
+            found.append(f"{client.name} is not registered")  # it was down, and the garbage collector took it
+            continue
         live = [(run.alloc_id, run.task) for run in client.machine.live()]
-        found += client.machine.hardware.problems(nodes[client.node_id], live)
+        found += client.machine.hardware.problems(node, live)
     return found
 
 

@@ -91,7 +91,7 @@ class Cluster:
             loop, network, etcd, folder, plan.seed, plan.has_acl, foreign, plan.schedulers, plan.failover_ttl_s
         )
         self.transcript = Transcript(loop)
-        is_sound = not plan.has_devices and "driver-fails" not in plan.faults
+        is_sound = not plan.has_devices and "driver-fails" not in plan.faults and "client-stop" not in plan.features
         self.checks = Checks(self.transcript, are_hosts_sound=is_sound)
         directory = Directory(tuple(member(f"srv{at}", host) for at, host in enumerate(hosts, 1)))
         own_etcd, checks = plan.has_own_etcd, self.checks
