@@ -234,7 +234,13 @@ def test_a_group_is_scaled_and_a_child_dispatched(page: Page, agent: Agent) -> N
     visit(page, "/ui/jobs/convert/children")
     expect(rows(page, "Jobs")).to_have_count(1)
     visit(page, "/ui/jobs/nightly")
+    held = {"EvalID": "", "Warnings": "an instance of this second exists"}
+    page.route("**/periodic/force*", lambda route: route.fulfill(json=held))
     confirm(page, "Launch now", "yurt job periodic force nightly")
+    expect(page.get_by_text("Not launched: an instance of this second exists")).to_be_visible()
+    page.unroute("**/periodic/force*")
+    confirm(page, "Launch now", "yurt job periodic force nightly")
+    expect(page.get_by_text('A child of "nightly" was launched')).to_be_visible()
     wait_for("a child", lambda: [row for row in agent.get("/v1/jobs?prefix=nightly/") if "periodic" in row["ID"]])
 
 

@@ -23,7 +23,7 @@ import { toast } from "./toast.js";
  * @property {boolean} [danger] asks, in red.
  * @property {string} [question] what happens to what.
  * @property {import("./form.js").Field[]} [fields] asked for in the dialog.
- * @property {string} [done] said when it worked.
+ * @property {string | ((result: any) => string)} [done] said when it worked.
  * @property {string} [unavailable] why it cannot be done now.
  * @property {(result: any) => void} [then]
  */
@@ -36,7 +36,8 @@ export const obstacle = (action) => action.unavailable || missing(action.needs ?
 /** Run an action and tell how it went. @param {Action} action */
 export async function perform(action, values = {}) {
   const result = await action.run(values);
-  toast(action.done ?? `${action.label}: done`);
+  const done = typeof action.done === "function" ? action.done(result) : action.done;
+  toast(done ?? `${action.label}: done`);
   action.then?.(result);
   return result;
 }

@@ -103,7 +103,7 @@ function force(job, reload) {
     command: command(["job", "periodic", "force"], flagsOf(job), [job.ID]),
     run: () => put(`${pathOf(job)}/periodic/force`, {}, { namespace: job.Namespace }),
     then: reload,
-    done: `A child of "${job.ID}" was launched`,
+    done: (answer) => (answer.Warnings ? `Not launched: ${answer.Warnings}` : `A child of "${job.ID}" was launched`),
   };
 }
 
