@@ -6,11 +6,16 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from random import Random
+from typing import Any
 
 import pytest
+from yurt.http.edge.protocol import ApiProtocol
 from yurt.http.plain_reads import kept_answers
-from yurt.testing.access import bootstrapped
-from yurt.testing.http_api import Api, add_ready_node, job_document, serving
+from yurt.http.plain_reads.fast_path import CachedHead
+from yurt.http.plain_reads.target import Target
+from yurt.server.views import Rows
+from yurt.testing.access import Callers, bootstrapped
+from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document, serving
 from yurt.testing.nightly import is_nightly
 
 from tests.http.raw_connections import DATE, HEADERS, JOB, Served, Wire, head, served
@@ -20,8 +25,19 @@ OBJECTS = (
     f"{JOB}/deployment", f"{JOB}/versions", "/v1/services", "/v1/service/web", "/v1/job/other", "/v1/jobs",
     "/v1/jobs?namespace=*", "/v1/jobs?filter=Priority+%3D%3D+50", "/v1/nodes", "/v1/nodes?resources=true",
     "/v1/evaluations", "/v1/allocations?task_states=false", "/v1/deployments", "/v1/namespaces", "/v1/node/pools",
+    "/v1/node/pool/gpu", "/v1/node/pool/gpu/nodes", "/v1/node/pool/gpu/jobs", "/v1/node/pool/all/nodes", "/v1/quotas",
+    f"/v1/node/{NODE_ID}", f"/v1/node/{NODE_ID}/allocations", "/v1/namespace/team", "/v1/volumes?type=host",
+    "/v1/volumes/claims",
 )  # fmt: skip
 """Reads of what the random requests change."""
+MISSING = (
+    "/v1/job/other",
+    "/v1/node/pool/gpu",
+    "/v1/node/pool/gpu/nodes",
+    "/v1/node/pool/gpu/jobs",
+    "/v1/namespace/team",
+)
+"""Those of what is not there at first."""
 READS = 'namespace "default" { policy = "read" }'
 
 
@@ -61,7 +77,7 @@ def plain(answer: bytes) -> bytes:
     return DATE.sub(b"", answer)
 
 
-@pytest.mark.parametrize("target", [each for each in OBJECTS if each != "/v1/job/other"])
+@pytest.mark.parametrize("target", [each for each in OBJECTS if each not in MISSING])
 async def test_an_answer_is_sent_again(http: Served, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     asked, wire = Asked(http, monkeypatch), await http.connect()
     answers = {plain(await wire.ask(head(target))) for _ in range(6)}
@@ -102,7 +118,7 @@ async def test_an_operators_date_is_kept_out(api: Api, monkeypatch: pytest.Monke
 
 async def change(api: Api, random: Random) -> None:
     """One change of what the reads show, or of something else."""
-    match random.randrange(7):
+    match random.randrange(9):
         case 0:
             await api.register(random.choice(("web", "other")), Priority=random.randrange(50, 60))
         case 1:
@@ -114,9 +130,27 @@ async def change(api: Api, random: Random) -> None:
         case 4:
             await api.call("PUT", "/v1/node/pool/gpu", {"Name": "gpu", "Description": str(random.random())})
         case 5:
+            await api.call("DELETE", "/v1/node/pool/gpu")
+        case 6:
+            await api.call("DELETE", "/v1/namespace/team")
+        case 7:
             await api.call("PUT", "/v1/var/a?namespace=default", {"Path": "a", "Items": {"k": str(random.random())}})
         case _:
             await api.call("PUT", f"{JOB}/scale", {"Target": {"Group": "web"}, "Count": random.randrange(1, 4)})
+
+
+async def both_ways(api: Api, wire: Wire, target: str, secret: str = "") -> tuple[list[bytes], bytes]:
+    """Three answers to a read, and that of the usual way, which an unknown header asks for; all at one index.
+
+    The cluster works meanwhile, so some have to be asked for again.
+    """
+    headers = f"{HEADERS}X-Nomad-Token: {secret}\r\n" if secret else HEADERS
+    while True:
+        index = api.server.state.index
+        fast = [plain(await wire.ask(head(target, headers))) for _ in range(3)]
+        usual = plain(await wire.ask(head(target, f"{headers}X-Other: a\r\n")))
+        if api.server.state.index == index:
+            return fast, usual
 
 
 @pytest.mark.parametrize("seed", range(40 if is_nightly() else 4))
@@ -124,22 +158,51 @@ async def test_each_answer_is_that_of_the_usual_way(
     api: Api, http: Served, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     random, asked, wire = Random(seed), Asked(http, monkeypatch), await http.connect()
-
-    async def both(target: str) -> tuple[bytes, bytes]:
-        # An unknown header sends a request the usual way; the cluster works meanwhile, so both are asked at one index.
-        while True:
-            index = api.server.state.index
-            found = plain(await wire.ask(head(target))), plain(await wire.ask(head(target, f"{HEADERS}X-Other: a\r\n")))
-            if api.server.state.index == index:
-                return found
-
     for _ in range(40):
         if random.random() < 0.4:
             await change(api, random)
         for target in random.sample(OBJECTS, 5):
-            fast, usual = await both(target)
-            assert fast == usual, target
+            fast, usual = await both_ways(api, wire, target)
+            assert fast == [usual] * 3, target
     assert asked.sent_again > 20
+
+
+@pytest.mark.parametrize("list_name", ["nodes", "jobs"])
+async def test_the_lists_of_a_deleted_pool_are_gone(http: Served, api: Api, list_name: str) -> None:
+    """Neither list shows the table of pools, and the end of an empty pool changes none of those that they show."""
+    assert (await api.put("/v1/node/pool/gpu", {"Name": "gpu"})).status == 200
+    wire = await http.learnt(target := f"/v1/node/pool/gpu/{list_name}")
+    assert (await api.call("DELETE", "/v1/node/pool/gpu")).status == 200
+    assert await wire.status(head(target)) == 404
+
+
+async def test_a_kept_answer_has_read_no_other_tables(http: Served, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (await api.put("/v1/node/pool/gpu", {"Name": "gpu"})).status == 200
+    assert (await api.put("/v1/namespace/team", {"Name": "team"})).status == 200
+    read: set[str] = set()
+    made, open_rows = http.fast_path._made, Rows.__init__
+
+    def noted(rows: Rows[object, Any], *parts: Any) -> None:
+        read.add(rows.name)
+        open_rows(rows, *parts)
+
+    def checked(connection: ApiProtocol, cached: CachedHead, target: Target) -> bytes:
+        read.clear()
+        answer = made(connection, cached, target)
+        if target.shown is not None:
+            assert read <= set(target.shown), target.path
+            checked_targets.add(target.path)
+        return answer
+
+    checked_targets: set[str] = set()
+    monkeypatch.setattr(Rows, "__init__", noted)
+    monkeypatch.setattr(http.fast_path, "_made", checked)
+    targets = [each for each in OBJECTS if each != "/v1/job/other"]
+    wire = await http.connect()
+    for target in targets:
+        for _ in range(4):
+            assert await wire.status(head(target)) == 200, target
+    assert checked_targets == set(targets)
 
 
 async def with_token(wire: Wire, secret: str, target: str = JOB) -> int:
@@ -177,6 +240,50 @@ async def test_a_revoked_right_ends_at_once(monkeypatch: pytest.MonkeyPatch, how
         sent = asked.sent_again
         assert await with_token(wire, secret) == 403
         assert asked.sent_again == sent
+
+
+async def change_rights(callers: Callers, random: Random) -> None:
+    """One change of what the callers with the policies p0 and p1, or the role r, may see."""
+    rights = (
+        'namespace "default" { policy = "read" }',
+        'namespace "*" { policy = "read" }',
+        'node { policy = "read" }',
+    )
+    match random.randrange(5):
+        case 0 | 1:
+            await callers.policy(f"p{random.randrange(2)}", random.choice(rights))
+        case 2:
+            await callers.call("DELETE", f"/v1/acl/policy/p{random.randrange(2)}")
+        case 3:
+            (role,) = (await callers.get("/v1/acl/roles")).json
+            body = {"Name": "r", "Policies": [{"Name": f"p{random.randrange(2)}"}]}
+            await callers.put(f"/v1/acl/role/{role['ID']}", body)
+        case _:
+            await callers.put("/v1/jobs", {"Job": job_document(f"job{random.randrange(3)}", Namespace="prod")})
+
+
+@pytest.mark.parametrize("seed", range(20 if is_nightly() else 2))
+async def test_each_caller_gets_the_answer_of_the_usual_way(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    random = Random(seed)
+    async with bootstrapped() as callers, served(callers.api.server, acl_enabled=True) as http:
+        await add_ready_node(callers.api)
+        await callers.put("/v1/namespace/prod", {"Name": "prod"})
+        await callers.put("/v1/jobs", {"Job": job_document("web")})
+        for name in ("p0", "p1"):
+            await callers.policy(name, READS)
+        assert (await callers.put("/v1/acl/role", {"Name": "r", "Policies": [{"Name": "p0"}]})).status == 200
+        tokens = [await callers.token("p0"), await callers.token("p1"), await callers.token(Roles=[{"Name": "r"}])]
+        secrets = [*(each["SecretID"] for each in tokens), callers.root["SecretID"], ""]
+        asked, wires = Asked(http, monkeypatch), [await http.connect() for _ in range(3)]
+        for _ in range(60):
+            if random.random() < 0.3:
+                await change_rights(callers, random)
+            target = random.choice((JOB, "/v1/jobs?namespace=*", "/v1/jobs", "/v1/nodes", "/v1/namespaces"))
+            for number, secret in enumerate(secrets):
+                # Some callers have a connection of their own, and some share one, as over a proxy.
+                fast, usual = await both_ways(callers.api, wires[min(number, 2)], target, secret)
+                assert fast == [usual] * 3, (target, number)
+        assert asked.sent_again > 50
 
 
 async def test_a_token_that_expires_gets_no_kept_answer(monkeypatch: pytest.MonkeyPatch) -> None:

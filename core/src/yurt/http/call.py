@@ -401,7 +401,8 @@ def shows_only(call: Call, kinds: Iterable[type[Rows[Any, Any]]]) -> None:
     """Declare that the answer follows from the rows of these kinds, the path, the query and the caller's rights.
 
     And from nothing else: it is sent again to equal requests until such a row changes. Who leads counts as known,
-    because only a leader sends it again.
+    because only a leader sends it again. The last declaration counts, so that a handler can add kinds to those of the
+    list that it answers with.
     """
     call.request[SHOWN] = tuple([kind.name for kind in kinds])
 

@@ -8,7 +8,7 @@ from yurt.api.page import by_name
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import job_stub, pool_wire
 from yurt.http.answers import FormBeside, list_rows, need_complete, one_row
-from yurt.http.call import Call, empty_answer
+from yurt.http.call import Call, empty_answer, shows_only
 from yurt.http.errors import Refused, failed_call
 from yurt.http.forwarding.regions import need_authority
 from yurt.http.query import flag
@@ -16,7 +16,7 @@ from yurt.http.resources.jobs import with_summaries
 from yurt.http.resources.nodes import list_some
 from yurt.rules.problems import multi_error
 from yurt.server.views import Listing, View
-from yurt.server.views.cluster import NodePoolRows
+from yurt.server.views.cluster import NodePoolRows, NodeRows
 from yurt.server.views.jobs import JobRows, JobSummaryRows
 from yurt.structs.cluster import NodePool
 from yurt.structs.job import Job
@@ -80,7 +80,9 @@ async def delete(call: Call) -> web.Response:
 async def nodes(call: Call) -> web.Response:
     """GET /v1/node/pool/:name/nodes."""
     name = _required_pool(call)
-    return await list_some(call, lambda node: name in ("all", node.node_pool))
+    answer = await list_some(call, lambda node: name in ("all", node.node_pool))
+    shows_only(call, (NodeRows, NodePoolRows))  # it ends with its pool
+    return answer
 
 
 async def jobs(call: Call) -> web.Response:
@@ -90,10 +92,12 @@ async def jobs(call: Call) -> web.Response:
     def listing(view: View) -> Listing[Job]:
         return view.of(JobRows).of_namespace(options.namespace).where(lambda job: job.node_pool == name)
 
-    return await list_rows(
+    answer = await list_rows(
         call, (JobRows, JobSummaryRows), listing, key=by_name,
         render=FormBeside(row_form(job_stub, meta), with_summaries), namespace=options.namespace,
     )  # fmt: skip
+    shows_only(call, (JobRows, JobSummaryRows, NodePoolRows))  # it ends with its pool
+    return answer
 
 
 def _required_pool(call: Call) -> str:
