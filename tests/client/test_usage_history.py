@@ -104,6 +104,33 @@ async def test_a_driver_that_fails_once_costs_one_sample(
         await eventually(lambda: calls[0] > 1)
 
 
+async def test_a_task_about_which_its_driver_fails_costs_no_other_its_usage(
+    run_client: MakeClient,
+    server: FakeServerPort,
+    driver: FakeDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with run_client() as client:
+        allocs = [placed(client.node_id) for _ in range(3)]
+        for alloc in allocs:
+            server.put_alloc(alloc)
+        await eventually(lambda: all(server.status_of(alloc.id) == CLIENT_RUNNING for alloc in allocs))
+        stats, bad = driver.task_stats, client.allocs.live[allocs[0].id].tasks["web"].task_id(0)
+
+        async def failing(task_id: str) -> TaskStats:
+            if task_id == bad:
+                raise ValueError("no JSON")
+            return await stats(task_id)
+
+        monkeypatch.setattr(driver, "task_stats", failing)
+        for _ in range(3):
+            await client.calls.history.sample()
+        measured = [alloc for alloc in allocs if (await client.calls.alloc_usage_history(alloc.id, "")).tasks]
+        assert measured == allocs[1:] and (await client.calls.host_usage_history()).host.at
+    assert caplog.text.count("usage of task web") == 1, "it is logged once"
+
+
 async def test_an_option_keeps_nothing(run_client: MakeClient) -> None:
     async with run_client(options={"usage_history": "off"}) as client:
         assert (await client.calls.host_usage_history()).host.at == ()

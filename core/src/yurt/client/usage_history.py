@@ -107,7 +107,7 @@ class UsageHistory:
     async def run(self, *, keeps: bool = True) -> None:
         """Take samples until cancelled; without `keeps` only for the meter, which looks for memory pressure.
 
-        A driver that fails in an unforeseen way costs one sample, and not those that follow.
+        A sample that fails in an unforeseen way is left out, and not those that follow.
         """
         while True:
             await attempted("usage of tasks", self._take(keeps=keeps))

@@ -2,15 +2,15 @@
 
 Drivers are asked at the same time, each about one task after the other. One that does not answer within `STATS_LIMIT_S`
 is not asked about further tasks in that round; the next round asks about the silent tasks last. So silent drivers, of
-whatever number and tasks, delay a round by that limit.
+whatever number and tasks, delay a round by that limit. A task about which its driver fails is left out, and no other.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -25,6 +25,7 @@ from yurt.client.tasks.task_runner import TaskRunner
 from yurt.client.timed_waits import value_within
 from yurt.lifecycle.task import RUNNING
 from yurt.runtime.env import Env
+from yurt.runtime.supervise import attempted
 from yurt.sdk.driver import TaskStats
 from yurt.sdk.errors import NotFound, YurtError
 from yurt.sdk.value import UnixNano, replace
@@ -36,10 +37,6 @@ STATS_LIMIT_S: Final = 5.0
 MEASURED_CPU = ("System Mode", "User Mode", "Percent")
 
 log = logging.getLogger(__name__)
-
-
-class _NoAnswer(Exception):
-    """A driver has not answered within the limit."""
 
 
 class UsageMeter:
@@ -54,6 +51,8 @@ class UsageMeter:
         self._node = node
         self._devices = devices
         self._silent: WeakSet[TaskRunner] = WeakSet()
+        self._failing: WeakSet[TaskRunner] = WeakSet()
+        """Tasks about which their drivers failed in an unforeseen way when they were asked last: logged once."""
         self._last: WeakKeyDictionary[TaskRunner, tuple[int, TaskStats]] = WeakKeyDictionary()
 
     async def alloc_usage(
@@ -93,12 +92,21 @@ class UsageMeter:
             by_driver.setdefault(runner.calls.name, []).append(runner)
         found: dict[TaskRunner, TaskResourceUsage] = {}
 
+        async def measure(runner: TaskRunner) -> None:
+            usage = await self._task_usage(runner, has_devices=has_devices)
+            if usage is not None:
+                found[runner] = usage
+
         async def measure_in_turn(of_one: Iterable[TaskRunner]) -> None:
-            with contextlib.suppress(_NoAnswer):
-                for runner in of_one:
-                    usage = await self._task_usage(runner, has_devices=has_devices)
-                    if usage is not None:
-                        found[runner] = usage
+            for runner in of_one:
+                name, is_first = f"usage of task {runner.name} of {runner.alloc.id[:8]}", runner not in self._failing
+                if await attempted(name, measure(runner), is_logged=partial(bool, is_first)):
+                    self._failing.discard(runner)
+                else:
+                    self._failing.add(runner)
+                    self._silent.discard(runner)
+                if runner in self._silent:
+                    return
 
         if len(by_driver) == 1:
             await measure_in_turn(*by_driver.values())
@@ -109,18 +117,20 @@ class UsageMeter:
         return found
 
     async def _task_usage(self, runner: TaskRunner, *, has_devices: bool) -> TaskResourceUsage | None:
-        """Raises _NoAnswer when the driver is silent."""
+        """The usage of a running task; None where its driver has none, or is silent, which is noted."""
         driver = runner.driver
         if runner.machine.phase != RUNNING or driver is None:
+            self._silent.discard(runner)
             return None
         run = runner.machine.run
         try:
             sample = await value_within(self._env, driver.task_stats(runner.task_id(run)), STATS_LIMIT_S)
         except YurtError:
+            self._silent.discard(runner)
             return None
         if sample is None:
             self._note_silence(runner)
-            raise _NoAnswer
+            return None
         self._silent.discard(runner)
         of_run, before = self._last.get(runner, (run, TaskStats(at=UnixNano(runner.machine.state.started_at))))
         if of_run != run:
