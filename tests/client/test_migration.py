@@ -8,13 +8,13 @@ import os
 import stat
 import tarfile
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from yurt.client.allocations import migration
 from yurt.client.allocations.migration import pack, unpack
-from yurt.sdk.errors import Invalid
+from yurt.sdk.errors import Invalid, Unavailable
 
 OLD, NEW = "11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002"
 LIMIT = 10 * 1024 * 1024
@@ -112,6 +112,24 @@ async def test_a_hostile_stream_writes_nothing_outside(tmp_path: Path, name: str
     assert list(outside.iterdir()) == []
     assert not (tmp_path / "b" / "out").exists()
     assert list((tmp_path / "b" / NEW / "web/secrets").iterdir()) == []
+
+
+@pytest.mark.parametrize("end", [0, 3000, 10_752, 11_264])
+async def test_data_that_do_not_come_whole_are_left_out(tmp_path: Path, end: int) -> None:
+    """Also where the stream ends between two entries, so that the part of it looks like a whole archive."""
+    new, whole = make_tree(tmp_path, NEW), archive(
+        entry("alloc/data/first", size=10_000),
+        entry("web/local/link", tarfile.SYMTYPE, link="/etc"), entry("web/local/second", size=5000),
+    )  # fmt: skip
+
+    async def failing() -> AsyncGenerator[bytes]:
+        yield whole[:end]
+        raise Unavailable("node n sent nothing for 60 s")
+
+    with pytest.raises(Unavailable):
+        await unpack(failing(), str(tmp_path), NEW, tasks=["web"], limit=LIMIT)
+    assert [*(new / "alloc/data").iterdir(), *(new / "web/local").iterdir()] == []
+    assert os.listdir("/etc")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of several users")

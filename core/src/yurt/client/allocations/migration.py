@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import stat
 import tarfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
@@ -20,7 +21,7 @@ from typing import IO, TYPE_CHECKING, ParamSpec, TypeVar
 
 from yurt.client.files.alloc_dir import alloc_path, component
 from yurt.client.files.safe_files import Owners
-from yurt.sdk.errors import Invalid
+from yurt.sdk.errors import Invalid, YurtError
 
 if TYPE_CHECKING:
     from yurt.client.archives.tree import TreeWriter
@@ -88,8 +89,20 @@ def _is_of_host(path: Path, owners: Owners) -> bool:
 
 
 async def unpack(pieces: AsyncIterator[bytes], root: str, alloc_id: str, *, tasks: Iterable[str], limit: int) -> None:
-    """Write the data below the directory of a new allocation; raises Invalid for a forbidden entry or too much data."""
+    """Write the data below the directory of a new allocation; raises Invalid for a forbidden entry or too much data.
+
+    All or nothing: where the stream fails or is refused, the folders are empty, because a task could not tell a file
+    that is cut off from a whole one.
+    """
     base, folders = alloc_path(root, alloc_id), folders_of(tasks)
+    try:
+        await _unpack_pieces(pieces, base, folders, limit)
+    except YurtError:
+        await to_its_end(_empty, base, folders)
+        raise
+
+
+async def _unpack_pieces(pieces: AsyncIterator[bytes], base: Path, folders: tuple[str, ...], limit: int) -> None:
     reader, writer = os.pipe()
     unpacking = asyncio.ensure_future(  # noqa: TID251 - awaited below
         asyncio.to_thread(_unpack, base, folders, reader, limit)
@@ -105,6 +118,22 @@ async def unpack(pieces: AsyncIterator[bytes], root: str, alloc_id: str, *, task
         raise
     os.close(writer)
     await unpacking
+
+
+def _empty(base: Path, folders: Iterable[str]) -> None:
+    """Remove what lies in the folders, which belong to nobody else yet; links are removed and not followed."""
+    for folder in folders:
+        path = base / folder
+        is_folder = path.is_dir() and not path.is_symlink()
+        for each in path.iterdir() if is_folder else (path,):
+            _remove(each)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _write_all(writer: int, piece: bytes) -> None:
