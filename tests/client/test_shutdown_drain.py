@@ -1,4 +1,7 @@
-"""An agent drains its node before it leaves, waits for what runs there, and ends the drain when it is back."""
+"""An agent drains its node before it leaves, waits for what runs there, and ends the drain when it is back.
+
+Without a drain it ends all tasks.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from yurt.structs.node import DrainSpec
 from yurt.structs.status import CLIENT_COMPLETE, JOB_BATCH, JOB_SYSTEM
 from yurt.testing import factories
 from yurt.testing.client_objects import placed, running
-from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually
+from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually, settle
 
 from .conftest import MakeClient
 
@@ -66,3 +69,17 @@ async def test_an_agent_that_is_back_ends_its_drain_and_others_ask_for_none(
     async with run_client() as client:
         assert not await client.drain(RealEnv())
     assert server.drains == []
+
+
+async def test_what_the_servers_place_while_all_tasks_end_does_not_start(
+    run_client: MakeClient, server: FakeServerPort
+) -> None:
+    """As the replacement of a service, on a node that leaves without a drain and counts as ready until it is missed."""
+    async with run_client() as client:
+        alloc, later = placed(client.node_id), placed(client.node_id)
+        await running(server, alloc)
+        await client.stop_all()
+        server.put_alloc(later)
+        await eventually(lambda: server.calls.count("get_allocs") > 1)
+        await settle()
+        assert later.id not in client.allocs.live and not server.status_of(later.id)

@@ -65,7 +65,7 @@ def _ends_unasked(alloc: Allocation, update: AllocUpdate, job: Job | None) -> bo
     """Whether an allocation of a service has ended that should run.
 
     A service ends only when it is asked to; an end that no server knows of was asked for by a state that a restored
-    snapshot has replaced.
+    snapshot has replaced, or by an agent that ends its tasks because it leaves.
     """
     return (
         job is not None

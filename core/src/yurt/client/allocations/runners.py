@@ -44,9 +44,15 @@ class Runners:
         self._reporter = reporter
         self._lost = lost
         self._slots = StartSlots(context.env)
+        self._is_ending = False
 
     def begin(self, alloc: Allocation, record: AllocRecord | None = None) -> None:
-        """Run an allocation; `record` continues an allocation of an earlier agent."""
+        """Run an allocation; `record` continues an allocation of an earlier agent. No effect from `stop_all` on."""
+        if self._is_ending:
+            log.info(
+                "allocation not started, because all tasks of this node end: alloc=%s name=%s", alloc.id, alloc.name
+            )
+            return
         runner = AllocRunner(alloc, self._context, hooks=self._hooks, group=self._group, report=self.report)
         after = self._predecessors(alloc)
         self._table.begin(runner)
@@ -110,7 +116,12 @@ class Runners:
         )
 
     async def stop_all(self) -> None:
-        """Kill every task and wait for the ends; CSI plugins end last, since other tasks may use their volumes."""
+        """Kill every task and wait for the ends; CSI plugins end last, since other tasks may use their volumes.
+
+        No further allocation starts: the servers replace services that end, and this node counts as ready until its
+        heartbeats are missed.
+        """
+        self._is_ending = True
         for is_last in (False, True):
             ending = [runner for runner in self._table.live.values() if is_plugin(runner.task_group) == is_last]
             # All are stopped before the first is awaited, so that their kill time-outs run at the same time.
