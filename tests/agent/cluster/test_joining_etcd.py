@@ -337,6 +337,25 @@ async def test_two_servers_that_come_at_once_join_one_after_the_other(
         await wait_voters(founder, *(each.membership.own.etcd_addr for each in (founder, *comers)))
 
 
+async def test_a_learner_that_is_promoted_after_the_limit_goes_on_with_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("yurt.agent.cluster.promotion.PROMOTION_LIMIT_S", 1.0)
+    monkeypatch.setattr("yurt.agent.cluster.promotion.ASK_LIMIT_S", 0.5)
+    caplog.set_level("INFO")
+    async with founded(tmp_path, "a") as (founder,):
+        founder.admitter.gate.clear()
+        (tmp_path / "b").mkdir()
+        async with server(tmp_path / "b", "b", quiet_port()) as joiner, asyncio.TaskGroup() as group:
+            joining = group.create_task(join(joiner, [founder]))
+            await eventually(lambda: "etcd member goes on with its join" in caplog.text, within_s=LIMIT_S)
+            learner = await founder.voter_id("b.global")
+            founder.admitter.gate.set()
+            await joining
+        assert await founder.voter_id("b.global") == learner
+        assert "in use by another process" not in caplog.text, "the etcd that waited gives way to the next"
+
+
 async def test_a_server_joins_through_one_of_a_version_without_learners(tmp_path: Path) -> None:
     async with founded(tmp_path, "a") as (founder,):
         founder.admitter.adds_voters = True

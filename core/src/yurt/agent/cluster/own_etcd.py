@@ -316,10 +316,18 @@ class OwnEtcd:
         elif self._record.now.is_joining:
             await wait_joined(self._member, self.folder, self._env)
             if self._record.now.learner_id:
-                await self._promotion.wait(self._record.now.learner_id, lambda: bool(self._member.pid))
+                await self._wait_promoted()
         port = self._config.cluster.etcd_port
         self._record.change(has_begun=True, is_joining=False, joining={}, learner_id="", etcd_port=port)
         self._membership.change_own(has_data=True)
+
+    async def _wait_promoted(self) -> None:
+        member = self._member
+        try:
+            await self._promotion.wait(self._record.now.learner_id, lambda: bool(member.pid))
+        except Unavailable:
+            await member.stop()  # it has the port and the data that the next attempt needs
+            raise
 
     async def run(self) -> None:
         """Keep etcd running until cancelled; a member that was removed rejoins as a new one."""

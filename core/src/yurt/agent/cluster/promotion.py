@@ -21,7 +21,8 @@ from yurt.structs.member import ALIVE, Member
 log = logging.getLogger(__name__)
 
 PROMOTION_LIMIT_S: Final = 30.0
-"""How long a learner may wait; then its server asks to be admitted again. It holds nearly all of the log by then."""
+"""How long a learner may wait; then its server restarts it, and after as long again asks to be admitted again. It holds
+nearly all of the log by then."""
 ASK_LIMIT_S: Final = 6.0
 """How long one server may take, which gives its etcd 5 s."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 1.0
