@@ -13,7 +13,7 @@ from yurt.structs import status
 from yurt.structs.alloc import Allocation, DesiredTransition
 from yurt.structs.job import Job, ScalingEvent
 from yurt.structs.plan import DeploymentUpdate
-from yurt.structs.policies import DisconnectStrategy, Gang, Rendezvous
+from yurt.structs.policies import DisconnectStrategy, Gang, Rendezvous, ReschedulePolicy
 from yurt.testing import factories
 from yurt.testing.cluster_models.cluster import PlannedCluster
 
@@ -309,3 +309,38 @@ def test_a_member_that_failed_is_replaced_although_a_canary_disconnects_in_that_
     cluster.evaluate(job)
     assert _reachable(cluster, job) == [("web.web[0]", 0, False), ("web.web[0]", 1, True), ("web.web[1]", 0, False)]
     assert cluster.state.allocs[failed.id].next_allocation
+
+
+@pytest.mark.parametrize(("drains", "placed"), [(False, 0), (True, 1)])
+def test_a_canary_of_a_gang_that_is_gone_is_replaced_together_with_those_that_have_failed(
+    drains: bool, placed: int
+) -> None:
+    """A drain moves a canary also while others are missing, as it moves members."""
+    update = factories.update_strategy(canary=3, max_parallel=1)
+    later = ReschedulePolicy(delay=seconds(30), delay_function="constant", unlimited=True)
+    group = {"update": update, "gang": Gang(), "reschedule_policy": later}
+    cluster = PlannedCluster()
+    cluster.register(old := _service(3, **group))
+    cluster.settle(old)
+    cluster.register(new := _service(3, cpu=200, **group))
+    cluster.settle(new)
+    canaries = [alloc for alloc in cluster.live(new) if alloc.job is not None and alloc.job.version == 1]
+    assert len(canaries) == 3
+    for alloc in canaries[1:]:
+        cluster.end(alloc, status.CLIENT_FAILED)
+    failed = {alloc.id: DesiredTransition(reschedule=True) for alloc in canaries[1:]}
+    cluster.do(c.SetDesiredTransitions(transitions=failed, now=cluster.now))
+    if drains:
+        moving = {canaries[0].id: DesiredTransition(migrate=True)}
+        cluster.do(c.SetDesiredTransitions(transitions=moving, now=cluster.now))
+    else:
+        cluster.do(c.SetNodeStatus(node_id=canaries[0].node_id, status="down", updated_at=1))
+    before = set(cluster.state.allocs.keys())
+
+    cluster.evaluate(new)
+    added = [alloc for alloc in cluster.state.allocs.values() if alloc.id not in before]
+
+    assert sum(alloc.job is not None and alloc.job.version == 1 for alloc in added) == placed
+    cluster.now = UnixNano(cluster.now + seconds(60))
+    cluster.settle(new)
+    assert sum(alloc.job is not None and alloc.job.version == 1 for alloc in cluster.live(new)) == 3

@@ -15,7 +15,7 @@ from yurt.scheduler.reconcile.group_context import GroupContext
 from yurt.scheduler.reconcile.group_results import GroupResults
 from yurt.scheduler.reconcile.group_rollout import GroupRollout
 from yurt.scheduler.reconcile.replacements import Replacements
-from yurt.scheduler.reconcile.results import PlacementRequest
+from yurt.scheduler.reconcile.results import GangShortfall, PlacementRequest
 from yurt.scheduler.reconcile.update_kind import is_older
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job
@@ -109,6 +109,9 @@ class Canaries:
         placed = leaving[:missing] if is_required else []
         assert not is_required or missing > 0, (desired, len(canaries))
         if is_required and not (self._rollout.is_paused or self._rollout.is_failed or is_waiting):
+            if self._would_miss_others(canaries, placing=missing):
+                placed = [alloc for alloc in placed if alloc.desired_transition.migrate and not is_terminal(alloc)]
+                missing = len(placed)  # as a drain moves members while others are missing
             # Those in place of others first: they carry on their history, new ones begin without any.
             places = [self._canary_for(alloc) for alloc in placed]
             replaced_ids = {alloc.id for alloc in destructive}
@@ -119,6 +122,15 @@ class Canaries:
             self._results.of_job.place.extend(places)
             self._results.counts["canary"] += missing
         return is_required or in_state
+
+    def _would_miss_others(self, canaries: list[Allocation], placing: int) -> bool:
+        """Whether canaries of a gang, which are one of their own, would be too few because those that have failed are
+        replaced later, or never. The evaluation that replaces these places all of them."""
+        least = self._context.group.least
+        shortfall = least - placing - sum(1 for alloc in canaries if not is_terminal(alloc))
+        if shortfall > 0:
+            self._results.of_job.gang_shortfalls[self._context.group.name] = GangShortfall(shortfall, least)
+        return shortfall > 0
 
     def _canary_for(self, alloc: Allocation) -> PlacementRequest:
         """A replacement of a canary under its name; for a failed one with its reschedule history."""
