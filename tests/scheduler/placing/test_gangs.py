@@ -22,7 +22,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import DeploymentUpdate, Plan
-from yurt.structs.policies import Gang, ReschedulePolicy, UpdateStrategy
+from yurt.structs.policies import DisconnectStrategy, Gang, ReschedulePolicy, UpdateStrategy
 from yurt.structs.predicates import is_terminal
 from yurt.structs.resources import Resources
 from yurt.structs.rules import GANG_MEMBER_RULES, RULES_VERSION
@@ -452,3 +452,22 @@ def test_members_of_the_version_before_are_placed_by_its_minimum_while_canaries_
     made = _attempt(state, newer).plan
 
     assert not [each for each in made.placements if each.job_version == 0]
+
+
+def test_a_failed_member_of_the_version_before_is_not_replaced_alone_while_lost_clients_are_waited_for() -> None:
+    stops = DisconnectStrategy(stop_on_client_after=seconds(60), replace=True)
+    group = replace(_group("gang", 3, 100), disconnect=stops, update=UpdateStrategy(max_parallel=2))
+    job = _job(replace(group, reschedule_policy=ReschedulePolicy(attempts=0, unlimited=False)))
+    state = _state(3, job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    failed, *lost = state.allocs_of_job("default", job.id)
+    state = _ended(state, (failed, "failed"))
+    state = _with(state, *(c.SetNodeStatus(node_id=each.node_id, status="down", updated_at=1) for each in lost))
+    newer = _job(replace(job.task_groups[0], tasks=tuple(replace(task, env={"A": "b"}) for task in group.tasks)))
+    state = _with(state, c.RegisterJob(job=newer))
+
+    made = _attempt(state, newer)
+
+    assert not made.plan.placements and failed.id not in {stop.id for stop in made.plan.stops}
+    told = 'gang "gang" waits: 2 of the 3 that must run together are missing'
+    assert made.outcome.evaluation.status_description == told

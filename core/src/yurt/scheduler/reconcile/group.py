@@ -118,11 +118,13 @@ class GroupReconciler:
         self.used_names = {alloc.name for alloc in retained if alloc.id not in replaced_ids}
         place = [] if is_waiting else self._placements(retained, classes, present.now, absent, names)
         permitted = rollout.permitted(place, is_canarying=is_canarying)
-        least, is_held = self._least(permitted), len(permitted) < len(place)
+        renewing = self._renewing(chosen, members)
+        least, is_held = self._least(permitted, has_own=bool(renewing)), len(permitted) < len(place)
         shortfall = self._gang_shortfall(least - len(permitted), chosen, members, classes, is_held=is_held)
-        if shortfall and permitted:
+        if shortfall and (permitted or renewing):
             results.of_job.gang_shortfalls[self.group.name] = GangShortfall(shortfall, least)
             place = permitted = []
+            chosen = self._without_renewed(chosen, renewing)
         self._place(permitted, present.now)
         self._update(chosen, names)
         self._migrate(classes.migrate, names)
@@ -264,13 +266,14 @@ class GroupReconciler:
         places.extend(PlacementRequest(group, name) for name in names.next(max(0, missing - len(vacant))))
         return places
 
-    def _least(self, requests: list[PlacementRequest]) -> int:
+    def _least(self, requests: list[PlacementRequest], *, has_own: bool) -> int:
         """The number of members that must run together with the requested ones, by their versions; 0 without a gang.
 
         While canaries try a version, others are replaced by the version before, which may have another minimum.
+        `has_own`: members of this version are placed besides the requested ones.
         """
         groups = [each.job.group(self.group.name) for each in requests if each.job is not None]
-        has_own = any(each.job is None for each in requests)
+        has_own = has_own or any(each.job is None for each in requests)
         known = [group for group in (*groups, self.group if has_own else None) if group is not None]
         return min(self.group.count, max((group.least for group in known), default=0))
 
@@ -300,6 +303,18 @@ class GroupReconciler:
         old = [alloc.id for alloc in self._by_name(destructive) if alloc.id in ended]
         missing = max(0, self.group.least - self._remaining(members, ended, classes) - placing)
         return frozenset(old[:missing] if missing <= len(old) else ())
+
+    def _renewing(self, chosen: list[Allocation], members: list[Allocation]) -> list[Allocation]:
+        """The members of a gang to replace by this version that no longer run: each makes the gang larger."""
+        ended = self._ended_members(members) if chosen and self.group.gang is not None else set()
+        return [alloc for alloc in chosen if alloc.id in ended]
+
+    def _without_renewed(self, chosen: list[Allocation], renewing: list[Allocation]) -> list[Allocation]:
+        """The allocations to replace without those that wait for other members of the gang; they keep their names."""
+        self.used_names.update(alloc.name for alloc in renewing)
+        self.results.counts["destructive_update"] -= len(renewing)
+        self.results.counts["ignore"] += len(renewing)
+        return [alloc for alloc in chosen if alloc not in renewing]
 
     def _ended_members(self, members: list[Allocation]) -> set[str]:
         """The members of a gang that count but no longer run; those of a batch job that have done their work do.
