@@ -318,7 +318,7 @@ def test_a_canary_of_a_gang_that_is_gone_is_replaced_together_with_those_that_ha
     """A drain moves a canary also while others are missing, as it moves members."""
     update = factories.update_strategy(canary=3, max_parallel=1)
     later = ReschedulePolicy(delay=seconds(30), delay_function="constant", unlimited=True)
-    group = {"update": update, "gang": Gang(), "reschedule_policy": later}
+    group: dict[str, Any] = {"update": update, "gang": Gang(), "reschedule_policy": later}
     cluster = PlannedCluster()
     cluster.register(old := _service(3, **group))
     cluster.settle(old)

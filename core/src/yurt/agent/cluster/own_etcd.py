@@ -29,7 +29,7 @@ from yurt.agent.cluster.founding_record import NO_MEMBER, FoundingRecord
 from yurt.agent.cluster.members_port import AdmissionAnswer
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.promotion import Promotion
-from yurt.agent.cluster.start_progress import DATA_LOOK_S, wait_founded, wait_joined
+from yurt.agent.cluster.start_progress import DATA_LOOK_S, wait_founded, wait_joined, wait_promoted
 from yurt.agent.cluster.voters import Reach, peer_urls
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings
@@ -316,18 +316,10 @@ class OwnEtcd:
         elif self._record.now.is_joining:
             await wait_joined(self._member, self.folder, self._env)
             if self._record.now.learner_id:
-                await self._wait_promoted()
+                await wait_promoted(self._member, self._promotion, self._record.now.learner_id)
         port = self._config.cluster.etcd_port
         self._record.change(has_begun=True, is_joining=False, joining={}, learner_id="", etcd_port=port)
         self._membership.change_own(has_data=True)
-
-    async def _wait_promoted(self) -> None:
-        member = self._member
-        try:
-            await self._promotion.wait(self._record.now.learner_id, lambda: bool(member.pid))
-        except Unavailable:
-            await member.stop()  # it has the port and the data that the next attempt needs
-            raise
 
     async def run(self) -> None:
         """Keep etcd running until cancelled; a member that was removed rejoins as a new one."""

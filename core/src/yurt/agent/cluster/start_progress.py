@@ -1,10 +1,11 @@
-"""Waits until a started etcd member can go on from its files after a kill; it listens before that."""
+"""Waits until a started etcd member can go on from its files after a kill, and is a voter; it listens before that."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
+from yurt.agent.cluster.promotion import Promotion
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable
 from yurt.storage.etcd.member_files.check import holds_entries
@@ -32,6 +33,15 @@ async def wait_joined(member: EtcdMember, folder: Path, env: Env) -> None:
             await member.stop()
             raise Unavailable(f"the other etcd members have sent nothing for {JOIN_SILENCE_S:g} s")
         await _sleep_while_running(member, env)
+
+
+async def wait_promoted(member: EtcdMember, promotion: Promotion, learner_id: str) -> None:
+    """Wait until a joined learner is a voter; raises Unavailable at the limit, or when etcd ends before."""
+    try:
+        await promotion.wait(learner_id, lambda: bool(member.pid))
+    except Unavailable:
+        await member.stop()  # it has the port and the data that the next attempt needs
+        raise
 
 
 async def _sleep_while_running(member: EtcdMember, env: Env) -> None:

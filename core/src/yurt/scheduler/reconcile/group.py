@@ -118,7 +118,8 @@ class GroupReconciler:
         self.used_names = {alloc.name for alloc in retained if alloc.id not in replaced_ids}
         place = [] if is_waiting else self._placements(retained, classes, present.now, absent, names)
         permitted = rollout.permitted(place, is_canarying=is_canarying)
-        renewing = self._renewing(chosen, members)
+        ended = self._ended_members(members) if chosen and self.group.gang is not None else set()
+        renewing = [alloc for alloc in chosen if alloc.id in ended]  # each makes the gang larger
         least, is_held = self._least(permitted, has_own=bool(renewing)), len(permitted) < len(place)
         shortfall = self._gang_shortfall(least - len(permitted), chosen, members, classes, is_held=is_held)
         if shortfall and (permitted or renewing):
@@ -303,11 +304,6 @@ class GroupReconciler:
         old = [alloc.id for alloc in self._by_name(destructive) if alloc.id in ended]
         missing = max(0, self.group.least - self._remaining(members, ended, classes) - placing)
         return frozenset(old[:missing] if missing <= len(old) else ())
-
-    def _renewing(self, chosen: list[Allocation], members: list[Allocation]) -> list[Allocation]:
-        """The members of a gang to replace by this version that no longer run: each makes the gang larger."""
-        ended = self._ended_members(members) if chosen and self.group.gang is not None else set()
-        return [alloc for alloc in chosen if alloc.id in ended]
 
     def _without_renewed(self, chosen: list[Allocation], renewing: list[Allocation]) -> list[Allocation]:
         """The allocations to replace without those that wait for other members of the gang; they keep their names."""
