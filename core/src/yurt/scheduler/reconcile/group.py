@@ -133,8 +133,7 @@ class GroupReconciler:
         rollout.begin(allocs, results.of_job, updated=updated, placed=len(place), canarying=is_canarying)
         results.end()
         is_moving = bool(classes.migrate or present.now or present.later or rollout.holds_failed(retained))
-        is_moving = is_moving or bool(shortfall)
-        return not (destructive or in_place or place or is_moving or classes.reconnecting or is_canarying)
+        return not (destructive or in_place or place or shortfall or is_moving or classes.reconnecting or is_canarying)
 
     # -- which allocations take part -------------------------------------------------------------------------------
 
