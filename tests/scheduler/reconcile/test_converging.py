@@ -243,6 +243,33 @@ def test_a_system_job_runs_once_on_every_ready_node() -> None:
     assert len(cluster.live(job)) == 6
 
 
+@pytest.mark.parametrize(
+    ("kind", "is_draining", "is_renewed"),
+    [(status.JOB_SYSTEM, False, True), (status.JOB_SYSTEM, True, False), (status.JOB_SYSBATCH, False, False)],
+)
+def test_a_stopped_allocation_of_a_system_job_is_replaced_on_a_ready_node(
+    kind: str, is_draining: bool, is_renewed: bool
+) -> None:
+    cluster = PlannedCluster(nodes=2)
+    job = factories.job(type=kind)
+    cluster.register(job)
+    cluster.settle(job)
+    stopped, other = cluster.live(job)
+    if is_draining:
+        cluster.do(c.SetNodeEligibility(node_id=stopped.node_id, eligibility=status.INELIGIBLE))
+    cluster.do(c.SetDesiredTransitions(transitions={stopped.id: DesiredTransition(migrate=True)}))
+    assert cluster.evaluate(job)
+    cluster.clients_act(job)
+    assert not cluster.evaluate(job), "one evaluation settles it"
+    after = cluster.state.allocs[stopped.id]
+    reason = "alloc is being migrated" if is_renewed else "alloc not needed as node is tainted"
+    assert (after.desired_status, after.desired_description) == (status.DESIRED_STOP, reason)
+    new = [alloc for alloc in cluster.live(job) if alloc.id != other.id]
+    assert [(alloc.node_id, alloc.previous_allocation) for alloc in new] == (
+        [(stopped.node_id, stopped.id)] if is_renewed else []
+    )
+
+
 @pytest.mark.parametrize("kind", [status.JOB_SYSTEM, status.JOB_SYSBATCH])
 def test_a_system_job_stays_on_a_node_that_no_longer_suits_it_until_there_is_a_new_version(kind: str) -> None:
     cluster = PlannedCluster(nodes=0)

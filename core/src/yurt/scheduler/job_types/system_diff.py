@@ -143,8 +143,10 @@ class SystemDiff:
         kind = classify(alloc, node, is_batch=job.type == JOB_SYSBATCH, now=self._context.now)
         counts = self.counts[group.name]
         if kind == MIGRATE:
-            self._stop(alloc, why.NODE_TAINTED)
-            return True
+            # On a ready node a user has stopped the allocation, and no other event would bring the next one.
+            is_renewed = job.type != JOB_SYSBATCH and node is not None and is_ready(node)
+            self._stop(alloc, why.MIGRATING if is_renewed else why.NODE_TAINTED)
+            return not is_renewed
         if kind in (LOST, EXPIRING):
             self._stop(alloc, why.LOST, CLIENT_LOST)
             return False
