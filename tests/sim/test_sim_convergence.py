@@ -3,6 +3,7 @@ which gangs are placed in part."""
 
 from __future__ import annotations
 
+import pytest
 from yurt.fsm import apply
 from yurt.scheduler.capacity.limits import no_limits
 from yurt.sdk.value import replace
@@ -12,6 +13,7 @@ from yurt.structs.commands import RegisterJob, RegisterNode, UpsertEvaluations
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job
 from yurt.structs.policies import Gang
+from yurt.structs.status import ClientStatus
 from yurt.testing import factories
 from yurt.testing.sim.change_checks import gangs_in_part
 from yurt.testing.sim.checks import Checks
@@ -98,3 +100,27 @@ def test_a_job_that_nothing_evaluates_although_it_is_short_is_not_at_rest() -> N
     evaluation = factories.evaluation(job)
     state = apply(state, UpsertEvaluations(evaluations=(evaluation,)), index=state.index + 1).state
     assert unfinished_jobs(state, factories.NOW, no_limits) == []
+
+
+def test_a_job_whose_failed_deployment_was_collected_is_at_rest() -> None:
+    state = Snapshot.empty()
+    for command in (
+        RegisterNode(node=factories.node(factories.number_id(0, kind=1))),
+        RegisterJob(job=factories.job()),
+    ):
+        state = apply(state, command, index=state.index + 1).state
+    (job,) = state.jobs.values()
+    assert unfinished_jobs(state, factories.NOW, no_limits)
+    assert unfinished_jobs(state, factories.NOW, no_limits, {version_of(job)}) == []
+
+
+@pytest.mark.parametrize("client_status", [status.CLIENT_FAILED, status.CLIENT_COMPLETE])
+def test_a_system_job_is_at_rest_although_an_allocation_has_failed(client_status: ClientStatus) -> None:
+    node, job = factories.node(factories.number_id(0, kind=1)), factories.job(type=status.JOB_SYSTEM)
+    state = Snapshot.empty()
+    for command in (RegisterNode(node=node), RegisterJob(job=job)):
+        state = apply(state, command, index=state.index + 1).state
+    edit = state.edit(state.index + 1)
+    edit.put(Tables.allocs, "a", factories.alloc(job, on=node, id="a", client_status=client_status))
+    found = unfinished_jobs(edit.commit(), factories.NOW, no_limits)
+    assert bool(found) is (client_status == status.CLIENT_COMPLETE)

@@ -46,7 +46,8 @@ class CurrentLeader:
         self._target: tuple[int, float] | None = None
         """An index that the leader had at a time, and that this server has not reached yet."""
         self._has_changes = asyncio.Event()
-        self._observers: set[Callable[[], None]] = set()
+        self._observers: dict[Callable[[], None], None] = {}
+        """In the order in which they came: the address of a function, which a set goes by, differs from run to run."""
 
     @property
     def monotonic(self) -> Callable[[], float]:
@@ -160,11 +161,11 @@ class CurrentLeader:
 
         try:
             async with limit:
-                self._observers.add(observe)
+                self._observers[observe] = None
                 try:
                     yield
                 finally:
-                    self._observers.discard(observe)
+                    self._observers.pop(observe, None)
         except TimeoutError:
             if not limit.expired():
                 raise

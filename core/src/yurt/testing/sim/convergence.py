@@ -19,6 +19,7 @@ from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
+from yurt.structs.plan import Plan
 from yurt.structs.predicates import eval_type, is_client_terminal, is_terminal
 from yurt.testing.sim.agents import ClientAgent, ServerAgent
 
@@ -106,11 +107,15 @@ def problems_of(
     found += problems_of_devices(servers, clients) if has_devices else []
     found += _problems_of_hosts(state, clients)
     # Last, and only where all else is well: these attempts cost more than all other checks.
-    return found or unfinished_jobs(state, now, leading[0].scheduling.limits["limits"])
+    return found or unfinished_jobs(state, now, leading[0].scheduling.limits["limits"], failed)
 
 
-def unfinished_jobs(state: Snapshot, now: UnixNano, limits: LimitsOf) -> list[str]:
-    """The jobs at which an evaluation would change something, although none is to come."""
+def unfinished_jobs(state: Snapshot, now: UnixNano, limits: LimitsOf, failed: Collection[JobVersion] = ()) -> list[str]:
+    """The jobs at which an evaluation would change something, although none is to come.
+
+    Not those that `failed`, and whose failed deployment was collected: the next one would begin another. And not system
+    jobs whose allocations have failed: these are not rescheduled, and replaced with the next evaluation of their job.
+    """
     found = []
     for job in state.jobs.values():
         later = [each for each in state.evals.where("job", job.key) if each.status == status.EVAL_PENDING]
@@ -125,12 +130,21 @@ def unfinished_jobs(state: Snapshot, now: UnixNano, limits: LimitsOf) -> list[st
             triggered_by=status.TRIGGER_JOB_REGISTER,
         )
         plan = scheduler.attempt(state, evaluation, now=now, seed=1, limits=limits).plan
-        if not plan.is_empty:
+        is_collected = plan.deployment is not None and version_of(job) in failed
+        is_left_failed = job.type == status.JOB_SYSTEM and _replaces_failed(state, plan)
+        if not (plan.is_empty or is_collected or is_left_failed):
             found.append(
                 f"{job.id}: nothing evaluates it, and an evaluation would place {len(plan.placements)}, "
                 f"stop {len(plan.stops)} and change {len(plan.in_place) + len(plan.attributes)}"
             )
     return found
+
+
+def _replaces_failed(state: Snapshot, plan: Plan) -> bool:
+    """Whether all that a plan does is to replace failed allocations."""
+    previous = [state.allocs.get(each.previous_allocation) for each in plan.placements]
+    has_more = plan.stops or plan.in_place or plan.attributes
+    return not has_more and all(each is not None and each.client_status == status.CLIENT_FAILED for each in previous)
 
 
 def version_of(job: Job) -> JobVersion:
