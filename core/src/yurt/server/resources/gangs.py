@@ -67,7 +67,8 @@ class _GangCalls:
     """The calls of one gang's members."""
 
     def __init__(self) -> None:
-        self.calls: set[_GangCall] = set()
+        self.calls: dict[_GangCall, None] = {}
+        """In the order in which they came, by which they are answered."""
         self.waiting: dict[str, int] = {}
         """The allocations that wait for a generation, with the last one that they ran in."""
         self.view: _GangView | None = None
@@ -76,13 +77,13 @@ class _GangCalls:
 
     def add(self, call: _GangCall) -> None:
         """A call begins."""
-        self.calls.add(call)
+        self.calls[call] = None
         if not call.query.is_running:
             self.waiting[call.query.alloc_id] = call.query.generation
 
     def discard(self, call: _GangCall) -> None:
         """A call ends; an allocation waits as long as one of its calls does."""
-        self.calls.discard(call)
+        self.calls.pop(call, None)
         query = call.query
         if not query.is_running and not any(
             each.query.alloc_id == query.alloc_id and not each.query.is_running for each in self.calls

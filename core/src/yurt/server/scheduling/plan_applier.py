@@ -135,7 +135,8 @@ class PlanApplier:
         """Made with the first plan: until then nothing that schedules need be loaded."""
         self._landed = asyncio.Event()
         self._unsettled: deque[_Landed] = deque()
-        self._unanswered: set[asyncio.Future[PlanResult]] = set()
+        self._unanswered: dict[asyncio.Future[PlanResult], None] = {}
+        """In the order of the plans, by which workers are refused: a set of objects goes by their addresses."""
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -153,8 +154,8 @@ class PlanApplier:
         if len(self._queue) >= QUEUE_LIMIT:
             raise Unavailable("too many plans wait to be applied")
         submission = _Submission(outcome, asyncio.get_running_loop().create_future())
-        self._unanswered.add(submission.answer)
-        submission.answer.add_done_callback(self._unanswered.discard)
+        self._unanswered[submission.answer] = None
+        submission.answer.add_done_callback(self._unanswered.pop)
         self._queue.push(plan, submission)
         self._arrived.set()
         self._time("plan.submit", submission.answer)
