@@ -144,7 +144,7 @@ def test_the_node_remembers_that_it_reported_since_it_was_missed(replica: Replic
 
 
 @pytest.mark.parametrize(
-    ("rules", "type", "told", "count"),
+    ("rules", "job_type", "client_status", "count"),
     [
         (ENDED_SERVICE_RULES, "service", "complete", 1),
         (ENDED_SERVICE_RULES - 1, "service", "complete", 0),
@@ -152,14 +152,16 @@ def test_the_node_remembers_that_it_reported_since_it_was_missed(replica: Replic
         (ENDED_SERVICE_RULES, "batch", "complete", 0),
     ],
 )
-def test_the_unasked_end_of_a_service_evaluates_its_job(rules: int, type: str, told: str, count: int) -> None:
-    """As after a restore: what has ended since the snapshot should run."""
+def test_a_service_is_evaluated_when_an_allocation_ends_that_should_run(
+    rules: int, job_type: str, client_status: str, count: int
+) -> None:
+    """A restored snapshot has such allocations: they ended after it was made."""
     replica = Replica(rules_version=rules)
-    replica.apply(RegisterNode(node=NODE), RegisterJob(job=factories.job(type=type)))
+    replica.apply(RegisterNode(node=NODE), RegisterJob(job=factories.job(type=job_type)))
     placement = factories.placement(replica.state.jobs[KEY], on=NODE)
     plan = Plan(eval_id="e", namespace="default", job_id="web", now=factories.NOW, placements=(placement,))
     replica.apply(ApplyPlan(plan=plan))
-    update = AllocUpdate(id=placement.id, node_id=NODE.id, client_status=told)
+    update = AllocUpdate(id=placement.id, node_id=NODE.id, client_status=client_status)
     replica.apply(UpdateAllocsFromClient(updates=(update,), seed=EvalSeed(seed="s", now=LATER), now=LATER))
     found = replica.state.evals.where("job", KEY)
     assert [each.triggered_by for each in found] == ["alloc-stop"] * count

@@ -37,7 +37,7 @@ class FakeCluster:
         self.asked: list[tuple[object, ...]] = []
         self.joined = Joined(count=1)
         self.learners: tuple[str, ...] = ()
-        """Those of the peers that are no voters yet."""
+        """The names of the peers that are still learners."""
 
     def members(self) -> tuple[Member, ...]:
         """The servers that the test gave."""

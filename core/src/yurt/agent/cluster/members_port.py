@@ -50,7 +50,7 @@ class MembersPort(Protocol):
     async def promote(self, learner_id: str) -> None:
         """Make an admitted learner a voter, if it is not one yet.
 
-        Raises NotFound when it is no member, Conflict when it is not in sync, Unavailable.
+        Raises NotFound for an unknown member, Conflict while the learner is not in sync, and Unavailable.
         """
         ...
 

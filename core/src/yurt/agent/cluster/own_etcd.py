@@ -342,7 +342,7 @@ class OwnEtcd:
         await self._forget()
 
     async def _forget(self) -> None:
-        # After a kill in the middle, the next start takes what is left for a join cut short, and asks to join again.
+        # A kill before the files are gone leaves an unfinished join on record: the next start asks to join again.
         self._record.change(**{**NO_MEMBER, "is_joining": True})
         await self._env.in_thread(shutil.rmtree, self.folder, ignore_errors=True)
         self._record.change(**NO_MEMBER)

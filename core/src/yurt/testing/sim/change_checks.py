@@ -1,10 +1,11 @@
 """Invariants of the rows that a command changed: quotas, devices, gangs, reconnects, readiness, collection, lists.
 
-C5 a plan ends only what is less urgent, C6 what it adds fits the quota, C7 it gets only devices that its node offers to
-its group, C3 its node is ready, B6 a gang is placed whole, D3 of an allocation and its replacement one stays, the first
-names the second, and only allocations out of contact are unknown, D8 launches that must not overlap do not, E1 a node
-becomes ready once it has reported its allocations, D9 only ended objects are collected, A5 the index of a list grows
-when one of its rows is written or deleted. Each function gives the problem, or "" when there is none.
+C5 a plan preempts only jobs of lower priority, C6 a new allocation fits the quota, C7 its devices are among those that
+its node offers to its group, C3 its node is ready, B6 a gang is placed whole, D3 of an allocation and its replacement
+one stays, the first names the second, and only allocations out of contact are unknown, D8 launches that must not
+overlap do not, E1 a node becomes ready once it has reported its allocations, D9 only ended objects are collected, A5
+the index of a list grows when one of its rows is written or deleted. Each function gives the problem, or "" when there
+is none.
 """
 
 from __future__ import annotations
