@@ -19,6 +19,7 @@ from yurt.http.edge.protocol import ApiProtocol, Pace
 from yurt.http.edge.request_log import HTTP_OPTIONS
 from yurt.http.plain_reads.fast_path import FAST_PATH, FastPath
 from yurt.server.server import Server
+from yurt.testing.http_api import Api, add_ready_node, serving
 
 OPTIONS = {**HTTP_OPTIONS, "access_log": None}
 """The options of an agent that logs no requests."""
@@ -140,6 +141,16 @@ class Served:
             assert await wire.status(head(target, headers)) == 200
         assert self.usual == usual, "they were answered past aiohttp"
         return wire
+
+
+@asynccontextmanager
+async def serving_web_job() -> AsyncIterator[Api]:
+    """A server whose job "web" has an allocation on its one node."""
+    async with serving() as made:
+        await add_ready_node(made)
+        assert (await made.register()).status == 200
+        await made.wait_until(f"{JOB}/allocations", bool)
+        yield made
 
 
 @asynccontextmanager

@@ -24,17 +24,14 @@ from yurt.http.edge.protocol import HEAD_MAX, NO_HEAD, Pace, is_whole_head
 from yurt.http.plain_reads import fast_path
 from yurt.testing.access import bootstrapped
 from yurt.testing.fakes import eventually
-from yurt.testing.http_api import Api, add_ready_node, job_document, serving
+from yurt.testing.http_api import Api, job_document, serving
 
-from tests.http.raw_connections import DATE, HEADERS, JOB, Served, head, served
+from tests.http.raw_connections import DATE, HEADERS, JOB, Served, head, served, serving_web_job
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
-    async with serving() as made:
-        await add_ready_node(made)
-        assert (await made.register()).status == 200
-        await made.wait_until(f"{JOB}/allocations", bool)
+    async with serving_web_job() as made:
         yield made
 
 

@@ -15,10 +15,10 @@ from yurt.http.plain_reads.fast_path import CachedHead
 from yurt.http.plain_reads.target import Target
 from yurt.server.views import Rows
 from yurt.testing.access import Callers, bootstrapped
-from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document, serving
+from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document
 from yurt.testing.nightly import is_nightly
 
-from tests.http.raw_connections import DATE, HEADERS, JOB, Served, Wire, head, served
+from tests.http.raw_connections import DATE, HEADERS, JOB, Served, Wire, head, served, serving_web_job
 
 OBJECTS = (
     "/v1/status/leader", JOB, f"{JOB}/summary", f"{JOB}/allocations", f"{JOB}/evaluations", f"{JOB}/deployments",
@@ -43,10 +43,7 @@ READS = 'namespace "default" { policy = "read" }'
 
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
-    async with serving() as made:
-        await add_ready_node(made)
-        assert (await made.register()).status == 200
-        await made.wait_until(f"{JOB}/allocations", bool)
+    async with serving_web_job() as made:
         yield made
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from operator import attrgetter
 from typing import Any
@@ -225,6 +225,19 @@ async def test_what_was_acknowledged_while_a_plan_was_written_has_the_worker_loo
         assert not bench.server.state.allocs
 
 
+async def handed_in_behind(
+    written: Coroutine[Any, Any, Any], bench: Any, group: asyncio.TaskGroup, log: SlowLog, plan: Plan, outcome: Outcome
+) -> PlanResult:
+    """The result of a plan that is handed in while another command is being written, and stored behind it."""
+    log.go.clear()
+    group.create_task(written)
+    await settle()
+    submitted: asyncio.Future[PlanResult] = bench.server.term.applier.hand_in(plan, outcome)
+    await settle()
+    log.go.set()
+    return await submitted
+
+
 @pytest.mark.parametrize(
     "health",
     [DeviceHealth(state="failed"), DeviceHealth(state="suspect", trial=DeviceTrial(until=1, run_max=Duration(1)))],
@@ -245,15 +258,10 @@ async def test_a_plan_that_is_written_while_its_card_fails_or_goes_on_trial_goes
         card = AllocatedDeviceResource(vendor="nvidia", type="gpu", name="H100", device_ids=("GPU-0",))
         granted = replace(plan.placements[0].resources, tasks={name: replace(of_task, devices=(card,))})
         plan = replace(plan, placements=(replace(plan.placements[0], resources=granted),))
-        log.go.clear()
         report = replace(node, node_resources=with_card(health))
-        group.create_task(bench.server.replica.propose(RegisterNode(node=report)))
-        await settle()
-        submitted = bench.server.term.applier.hand_in(plan, outcome)
-        await settle()
-        log.go.set()
+        written = bench.server.replica.propose(RegisterNode(node=report))
 
-        result = await submitted
+        result = await handed_in_behind(written, bench, group, log, plan, outcome)
 
         assert result.accepted.is_empty and not result.is_full
         assert result.refresh_index == bench.server.state.index
@@ -274,15 +282,10 @@ async def test_a_plan_that_is_written_while_other_members_of_its_gang_fail_goes_
         await bench.server.resources.jobs.register(factories.job(task_groups=(replace(gang, count=3),)))
         plan, outcome = attempt_at(bench, "web")
         assert len(plan.placements) == 1
-        log.go.clear()
         failed = TaskState(state="dead", failed=True, finished_at=factories.NOW)
-        group.create_task(bench.report("failed", task_states={"web": failed}))
-        await settle()
-        submitted = bench.server.term.applier.hand_in(plan, outcome)
-        await settle()
-        log.go.set()
+        written = bench.report("failed", task_states={"web": failed})
 
-        result = await submitted
+        result = await handed_in_behind(written, bench, group, log, plan, outcome)
 
         assert result.accepted.is_empty and not result.is_full
         assert result.refresh_index > plan.snapshot_index and len(bench.server.state.allocs) == 2
