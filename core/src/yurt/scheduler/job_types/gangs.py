@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Mapping
+from typing import Final, NamedTuple
 
 from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.plan_draft import PlanDraft
@@ -16,6 +17,18 @@ from yurt.structs.predicates import is_gang_member
 def placeable_text(placeable: int, required: str) -> str:
     """The number of placeable members as a text: `1 of 5 finds room`, `4 of 5 find room`."""
     return f"{placeable} of {required} {'finds' if placeable == 1 else 'find'} room"
+
+
+class GangMinimums(NamedTuple):
+    """What a plan requires for its gangs, by group."""
+
+    accepted: Mapping[str, int]
+    """The placements that the plan check must accept."""
+    members: Mapping[str, int]
+    """The members after the plan, which `apply` counts: the minimum, or all of a gang that goes on with fewer."""
+
+
+NO_MINIMUMS: Final = GangMinimums({}, {})
 
 
 class Gangs:
@@ -40,25 +53,21 @@ class Gangs:
                 is_new = True
         return is_new
 
-    def least_accepted(self, draft: PlanDraft) -> dict[str, int]:
-        """The minimum of accepted placements per gang, for the plan check."""
+    def minimums(self, draft: PlanDraft) -> GangMinimums:
+        """The minimums of each gang with placements."""
         placed = Counter(self._placed_gangs(draft))
-        least = {g.name: self._least(g, draft) - self._members(g, draft) for g in self._groups(placed)}
-        # A gang may run with fewer members while others wait, but not while members failed: those would be left out.
-        short = {name for name, number in least.items() if number > placed[name]}
-        assert short.isdisjoint(draft.failed), (short, "gangs that failed keep their minimum or are left out")
-        return {name: number for name, number in least.items() if number > 0}
-
-    def members_after(self, draft: PlanDraft) -> dict[str, int]:
-        """The number of members that each gang with placements must have after the plan, for `apply`.
-
-        It is the gang's minimum, or all members of a gang that goes on with fewer.
-        """
-        placed = Counter(self._placed_gangs(draft))
-        found = {
-            g.name: min(self._least(g, draft), self._members(g, draft) + placed[g.name]) for g in self._groups(placed)
-        }
-        return {name: number for name, number in found.items() if number > 0}
+        if not placed:
+            return NO_MINIMUMS
+        accepted, members = dict[str, int](), dict[str, int]()
+        for group in self._groups(placed):
+            name, least, present = group.name, self._least(group, draft), self._members(group, draft)
+            # A gang may run with fewer members while others wait, but not while members failed: they would be left out.
+            assert name not in draft.failed or least - present <= placed[name], (name, "below its minimum")
+            if least > present:
+                accepted[name] = least - present
+            if (after := min(least, present + placed[name])) > 0:
+                members[name] = after
+        return GangMinimums(accepted, members)
 
     def _placed_gangs(self, draft: PlanDraft) -> list[str]:
         """The group of each placement, for groups that are gangs or were gangs in an earlier version."""

@@ -87,11 +87,7 @@ class GenericAttempt:
         self._begin(results)
         if context.job is not None and not context.job.stop:
             self._place(context.job, results)
-        plan = replace(
-            self.draft.as_plan(self._desired(results)),
-            gangs=self._gangs.least_accepted(self.draft),
-            gang_members=self._gangs.members_after(self.draft),
-        )
+        plan = self.draft.as_plan(self._desired(results), *self._gangs.minimums(self.draft))
         return plan, self._outcome(plan)
 
     def _situation(self, latest: Deployment | None) -> Situation:

@@ -16,6 +16,8 @@ from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
 
+NONE: Mapping[str, int] = {}
+
 
 class PlanDraft:
     """Collects the results of placement; `as_plan` completes the plan."""
@@ -110,8 +112,10 @@ class PlanDraft:
         """The allocations that the plan stops."""
         return {stop.id for stop in self.stops}
 
-    def as_plan(self, desired: Mapping[str, DesiredUpdates]) -> Plan:
-        """The plan, with the reconciler's counts."""
+    def as_plan(
+        self, desired: Mapping[str, DesiredUpdates], gangs: Mapping[str, int] = NONE, members: Mapping[str, int] = NONE
+    ) -> Plan:
+        """The plan, with the reconciler's counts and the minimums of gangs (`Gangs.minimums`)."""
         context, results = self._context, self.results
         evaluation, job = context.evaluation, context.job
         assert len(self.stopped_ids()) == len(self.stops), "a plan stops an allocation once"
@@ -125,6 +129,8 @@ class PlanDraft:
             job_id=evaluation.job_id,
             priority=job.priority if job is not None else evaluation.priority,
             all_at_once=job is not None and job.all_at_once,
+            gangs=gangs,
+            gang_members=members,
             snapshot_index=context.snapshot.index,
             placements=tuple(self.placements),
             in_place=tuple(

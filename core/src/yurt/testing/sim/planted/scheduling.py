@@ -197,10 +197,10 @@ BUGS: Final[dict[str, Bug]] = {
             ),
             Patch(
                 "yurt.scheduler.job_types.gangs",
-                "        assert short.isdisjoint(draft.failed), (short, "
-                '"gangs that failed keep their minimum or are left out")\n'
-                "        return {name: number for name, number in least.items() if number > 0}",
-                "        return {name: number for name, number in least.items() if number > 0 and name not in short}",
+                "            assert name not in draft.failed or least - present <= placed[name], "
+                '(name, "below its minimum")\n'
+                "            if least > present:\n",
+                "            if present < least <= present + placed[name]:\n",
             ),
         ),
         ("B6",),
