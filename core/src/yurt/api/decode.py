@@ -33,8 +33,10 @@ VALUES_MAX = 500_000
 DEFAULT_NODE_POOL = "default"
 """The pool of a job without one; Nomad's servers fill it in, its clients do not."""
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_LONG_NUMBER: Final = b"0" * 19
 """The number of digits of every integer beyond 64 bits; numbers with a point or an exponent are not integers."""
+_ZEROS_FOR_DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
+"""With it a search for digits runs in C, in a tenth of the time of a regular expression: every body is searched."""
 
 RETIRED_KEYS = frozenset({"consultoken", "vaulttoken", "nomadtokenid", "authtoken", "secretid"})
 """Keys of older clients that are dropped without a warning."""
@@ -170,7 +172,7 @@ def is_plainly_bounded(raw: bytes) -> bool:
     """Whether the text alone shows that `check_bounds` finds nothing: few brackets, short numbers, ASCII throughout."""
     if raw.count(b"{") + raw.count(b"[") > DEPTH_MAX or not raw.isascii():
         return False
-    return b"\\u" not in raw and _LONG_NUMBER.search(raw) is None
+    return b"\\u" not in raw and _LONG_NUMBER not in raw.translate(_ZEROS_FOR_DIGITS)
 
 
 def check_bounds(data: Any, depth: int = 0) -> None:
@@ -237,7 +239,7 @@ def _plain_text(text: str, name: str) -> str:
 
 def need_object(data: Any, name: str) -> Mapping[str, Any]:
     """The document, if it is an object; raises Invalid for anything else."""
-    if not isinstance(data, Mapping):
+    if type(data) is not dict and not isinstance(data, Mapping):
         raise Invalid(f"{name}: expected object, got {_type_word(data)}")
     return data
 
@@ -248,10 +250,10 @@ def _type_word(value: Any) -> str:
 
 
 def _without_nulls(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: "" if item is None else item for key, item in value.items()}
     if isinstance(value, list):
         return [item for item in value if item is not None]
+    if isinstance(value, Mapping):
+        return {key: "" if item is None else item for key, item in value.items()}
     return value
 
 

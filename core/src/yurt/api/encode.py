@@ -57,8 +57,8 @@ def to_wire(value: Any) -> Any:
         return struct_converter(type(value))(value)
     if isinstance(value, list | tuple):
         return [to_wire(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: to_wire(item) for key, item in value.items()}
+    if type(value) is dict or isinstance(value, Mapping):
+        return {key: item if type(item) in _PLAIN else to_wire(item) for key, item in value.items()}
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value

@@ -157,9 +157,10 @@ class Edit:
     def put_job(self, job: Job) -> None:
         """Store the current job, also among its versions as the same object."""
         assert job.modify_index == self.index, (job.key, job.modify_index, self.index)
-        self.tx.put(Tables.jobs, job.key, job)
-        self.tx.put(Tables.job_versions, (job.namespace, job.id, job.version), job)
-        self._changed_jobs[job.key] = None
+        key = job.key
+        self.tx.put(Tables.jobs, key, job)
+        self.tx.put(Tables.job_versions, (*key, job.version), job)
+        self._changed_jobs[key] = None
 
     # The end of a command.
 
@@ -199,7 +200,7 @@ class Edit:
         if job is None:
             return
         assert job.key == key, (job.key, key, "a job is stored under its own key")
-        now = self._derived_status(job)
+        now = self._derived_status(key, job)
         if now != job.status:
             self.summaries.count_child(job, -1)
             job = replace(job, status=now, modify_index=self.index)
@@ -208,14 +209,14 @@ class Edit:
             self.tx.put_alike(Tables.job_versions, (*key, job.version), job)
             self.summaries.count_child(job, 1)
 
-    def _derived_status(self, job: Job) -> str:
+    def _derived_status(self, key: JobKey, job: Job) -> str:
         if job.type == status.JOB_SYSTEM or job.is_template:
             return status.JOB_DEAD if job.stop else status.JOB_RUNNING
-        if self.tx.count_where(Tables.allocs, "live", job.key) or self._has_active_deployment(job.key):
+        if self.tx.count_where(Tables.allocs, "live", key) or self._has_active_deployment(key):
             return status.JOB_RUNNING
-        if self.tx.count_where(Tables.evals, "live", job.key):
+        if self.tx.count_where(Tables.evals, "live", key):
             return status.JOB_PENDING
-        had_evals = job.key in self._without_evals or self.tx.count_where(Tables.evals, "job", job.key)
+        had_evals = key in self._without_evals or self.tx.count_where(Tables.evals, "job", key)
         if job.stop or had_evals or job.status != status.JOB_PENDING:
             return status.JOB_DEAD
         return status.JOB_PENDING

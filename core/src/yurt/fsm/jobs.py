@@ -253,6 +253,8 @@ def _delete(edit: Edit, job: Job) -> None:
 
 def prune_versions(edit: Edit, key: JobKey, *, keep: int) -> None:
     """Delete all but the newest untagged versions and the newest stable one."""
+    if edit.tx.count_where(Tables.job_versions, "job", key) <= keep:
+        return
     untagged = sorted((job for job in _versions(edit, key) if job.version_tag is None), key=lambda job: -job.version)
     retained, dropped = untagged[:keep], untagged[keep:]
     stable = next((job for job in untagged if job.stable), None)

@@ -86,16 +86,15 @@ def is_costly(job: Job) -> bool:
     for group in job.task_groups:
         parts += 1 + len(group.spreads) + _terms(group)
         meta += len(group.meta)
-        ports += _ports(group.networks)
+        ports += _ports(group.networks) if group.networks else 0
         for service in group.services:
             parts += 1 + len(service.checks)
         for task in group.tasks:
             parts += 1 + len(task.artifacts) + _terms(task)
-            values += _weight(task.env.values(), CONFIG_DEPTH)
-            if task.config:
-                values += _weight(task.config.values(), CONFIG_DEPTH)
+            values += _weight(task.env.values(), CONFIG_DEPTH) if task.env else 0
+            values += _weight(task.config.values(), CONFIG_DEPTH) if task.config else 0
             meta += len(task.meta)
-            ports += _ports(task.resources.networks)
+            ports += _ports(task.resources.networks) if task.resources.networks else 0
             for service in task.services:
                 parts += 1 + len(service.checks)
             for template in task.templates:
@@ -130,10 +129,10 @@ def _weight(values: Iterable[Any], depth: int) -> int:
         weight += 1
         if isinstance(value, str):
             weight += VALUE_PART * value.count("${")
-        elif depth > 0 and isinstance(value, Mapping):
-            weight += _weight(value.values(), depth - 1)
         elif depth > 0 and isinstance(value, list | tuple):
             weight += _weight(value, depth - 1)
+        elif depth > 0 and isinstance(value, Mapping):
+            weight += _weight(value.values(), depth - 1)
     return weight
 
 

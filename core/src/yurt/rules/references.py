@@ -228,7 +228,9 @@ def _has_reference(value: Any, depth: int) -> bool:
         return "${" in value
     if depth > CONFIG_DEPTH or not value:
         return False
-    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    items: Iterable[Any] = value if isinstance(value, list | tuple) else ()
+    if type(value) is dict or isinstance(value, Mapping):
+        items = value.values()
     for item in items:
         if type(item) is not str:
             if _has_reference(item, depth + 1):

@@ -11,9 +11,7 @@ from typing import Final
 
 MODULES: Final = (
     "rules.references",
-    "rules.validation.identity",
     "rules.validation.job",
-    "server.resources.node_names",
     "scheduler.attempts",
     "scheduler.job_types.blocked_evals",
     "scheduler.plan_check",

@@ -11,28 +11,27 @@ import msgspec
 
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState, LogTrimmed, WithoutQuota
-from yurt.structs.commands import AnyCommand, decode_commands
+from yurt.structs.commands import AnyCommand, decode_command, encode_command
 
 KEPT_BATCHES: Final = 256
 KEPT_BYTES: Final = 4 * 1024 * 1024
 """The number of entries kept by default, and their size in bytes: only a replay of an evaluation reads them again."""
 
-_encoder = msgspec.msgpack.Encoder()
-
 
 class _Stored(msgspec.Struct, frozen=True):
-    """An entry as encoded.
+    """An entry: its commands as they were encoded, without a further copy.
 
-    Its commands would keep every version of each allocation that they wrote, which takes four times as much.
+    The decoded commands would keep every version of each allocation that they wrote, which takes four times as much.
     """
 
     first_index: int
     last_index: int
-    data: bytes
+    encoded: tuple[msgspec.Raw, ...]
+    size: int
 
     def entry(self) -> Entry:
         """The entry, decoded."""
-        return Entry(first_index=self.first_index, commands=decode_commands(self.data))
+        return Entry(first_index=self.first_index, commands=tuple(decode_command(bytes(raw)) for raw in self.encoded))
 
 
 class MemoryLog(WithoutQuota):
@@ -67,10 +66,11 @@ class MemoryLog(WithoutQuota):
         if first_index != self._last_index + 1:
             raise Conflict(f"the next index of the command log is {self._last_index + 1}, not {first_index}")
         if commands:
-            data = _encoder.encode(encoded or commands)
+            kept = tuple(encoded) or tuple([msgspec.Raw(encode_command(command)) for command in commands])
+            size = sum([len(memoryview(raw)) for raw in kept])
             self._last_index += len(commands)
-            self._entries.append(_Stored(first_index, self._last_index, data))
-            self._bytes += len(data)
+            self._entries.append(_Stored(first_index, self._last_index, kept, size))
+            self._bytes += size
             self._drop_excess()
 
     async def entries(self, after: int) -> AsyncIterator[Entry]:
@@ -130,7 +130,7 @@ class MemoryLog(WithoutQuota):
                 self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        self._bytes -= len(self._entries.popleft().data)
+        self._bytes -= self._entries.popleft().size
 
     async def scrub(self) -> str:
         """No effect: the log is not on a disk."""

@@ -46,24 +46,27 @@ class SummaryChanges:
 
     def add(self, job: Job) -> None:
         """Create a job's summary, with all its groups, if missing."""
-        summary: JobSummary | None = self._tx.get(Tables.job_summaries, job.key)
+        key = job.key
+        summary: JobSummary | None = self._tx.get(Tables.job_summaries, key)
         if summary is None:
             summary = JobSummary(job_id=job.id, namespace=job.namespace, create_index=job.create_index)
         if summary.children is None:
             summary = replace(summary, children=self._children(job))
-        self._registrations.pop(job.key, None)
+        self._registrations.pop(key, None)
         missing = {group.name: TaskGroupSummary() for group in job.task_groups if group.name not in summary.summary}
         self._tx.put(
             Tables.job_summaries,
-            job.key,
+            key,
             replace(summary, summary={**summary.summary, **missing}, modify_index=self._index),
         )
 
     def count_child(self, job: Job, amount: int) -> None:
         """Add `amount` children of a status to their parent's summary; a negative amount removes them."""
+        if not job.parent_id:
+            return
         key = (job.namespace, job.parent_id)
         summary: JobSummary | None = self._tx.get(Tables.job_summaries, key)
-        if not job.parent_id or summary is None:
+        if summary is None:
             return
         children = summary.children or JobChildrenSummary()
         field = CHILD_FIELDS[job.status]
@@ -86,7 +89,7 @@ class SummaryChanges:
 
     def write(self) -> None:
         """Write each changed summary once."""
-        for key in {**dict.fromkeys(self._counts), **dict.fromkeys(self._queued)}:
+        for key in self._counts | self._queued:
             self._write(key)
 
     def _write(self, key: JobKey) -> None:

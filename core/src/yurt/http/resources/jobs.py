@@ -100,7 +100,7 @@ def check_job_document(document: Any, *, needs_id: bool = True) -> dict[str, Any
     """
     if document is None:
         raise Refused(400, "Job must be specified")
-    if not isinstance(document, Mapping):
+    if type(document) is not dict and not isinstance(document, Mapping):
         raise Refused(400, "Failed to decode body: Job: expected object")
     folded = {key.lower(): value for key, value in document.items()}
     if needs_id and not folded.get("id"):

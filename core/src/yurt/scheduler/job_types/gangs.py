@@ -55,9 +55,10 @@ class Gangs:
 
     def minimums(self, draft: PlanDraft) -> GangMinimums:
         """The minimums of each gang with placements."""
-        placed = Counter(self._placed_gangs(draft))
-        if not placed:
+        members_placed = self._placed_gangs(draft)
+        if not members_placed:
             return NO_MINIMUMS
+        placed = Counter(members_placed)
         accepted, members = dict[str, int](), dict[str, int]()
         for group in self._groups(placed):
             name, least, present = group.name, self._least(group, draft), self._members(group, draft)

@@ -109,17 +109,23 @@ class EventBuffer:
 
     def add(self, event: Event) -> None:
         """Append an event, dropping old ones that no live reader waits for and those beyond the bounds."""
-        if not self._newest and not self._behind:
+        newest = self._newest
+        if not newest and not self._behind:
             self._dropped_index = event.index - 1
         kept = event if event.type is not None else replace(event, changes=())
-        self._newest.append(kept)
+        newest.append(kept)
         self._newest_bytes += kept.weight
-        while len(self._newest) > self._size:
-            older = self._newest.popleft()
-            self._newest_bytes -= older.weight
-            self._behind.append(older)
-            self._behind_bytes += older.weight
-        self._trim()
+        while len(newest) > self._size:
+            older = newest.popleft()
+            weight = older.weight
+            self._newest_bytes -= weight
+            if self._behind or self._places:
+                self._behind.append(older)
+                self._behind_bytes += weight
+            else:  # nobody reads, as on most servers: every command passes here
+                self._dropped_index = older.index
+        if self._behind or self._newest_bytes > NEWEST_BYTES_MAX:
+            self._trim()
         self._wake()
 
     def forget(self, state: Snapshot) -> None:

@@ -21,6 +21,7 @@ from yurt.sdk.services import DEFAULT_PROVIDER, NOMAD
 from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
 from yurt.server.requests import RetainedFields
+from yurt.server.resources.node_names import NO_NODES, CommonNames, NodeNames, sample_of
 from yurt.state import Snapshot
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.predicates import is_match, total_count_problem
@@ -56,7 +57,6 @@ def admit(state: Snapshot, job: Job, config: ServerConfig, *, reads_nodes: bool 
 def _doubts(state: Snapshot, job: Job, reads_nodes: bool) -> Iterator[str]:
     """Warnings about names that no node has."""
     from yurt.rules.references import reference_doubts
-    from yurt.server.resources.node_names import NodeNames
 
     yield from _empty_datacenters(state, job, reads_nodes)
     yield from reference_doubts(job, NodeNames(state.nodes if reads_nodes else None))
@@ -73,7 +73,6 @@ def _has_devices(job: Job) -> bool:
 def _may_have_doubts(state: Snapshot, job: Job, reads_nodes: bool) -> bool:
     """Whether the names in the job have to be looked for on all nodes or compared with known ones."""
     from yurt.rules.references import may_have_doubts
-    from yurt.server.resources.node_names import NO_NODES, CommonNames, sample_of
 
     if _has_devices(job):
         return True
@@ -86,7 +85,6 @@ def _may_have_doubts(state: Snapshot, job: Job, reads_nodes: bool) -> bool:
 
 def _of_bounded(state: Snapshot, job: Job, config: ServerConfig, doubts: Iterable[str] = ()) -> Admission:
     """All problems of a job within the limits; `doubts` are warnings about names that no node has."""
-    from yurt.rules.validation.identity import unknown_claims
     from yurt.rules.validation.job import validate_job
 
     errors, warnings = validate_job(job)
@@ -99,7 +97,9 @@ def _of_bounded(state: Snapshot, job: Job, config: ServerConfig, doubts: Iterabl
         texts, unknown = driver_problems(state, task, group)
         problems.extend(f"{place} validation failed: {text}" for text in texts)
         advice.extend(f"{place}: {text}" for text in unknown)
-        if namespace is not None:
+        if namespace is not None and (task.identity or task.identities):
+            from yurt.rules.validation.identity import unknown_claims
+
             advice.extend(f"{place}: {text}" for text in unknown_claims(task, namespace))
     return Admission(tuple(problems), tuple(advice))
 
@@ -156,8 +156,6 @@ def _empty_datacenters(state: Snapshot, job: Job, reads_nodes: bool) -> Iterator
 
     Only callers who may read nodes learn in which they are.
     """
-    from yurt.server.resources.node_names import sample_of
-
     common = sample_of(state.nodes).datacenters
     if not common or _is_in_one(job, common):
         return
@@ -196,15 +194,12 @@ def driver_problems(state: Snapshot, task: Task, group: TaskGroup) -> tuple[tupl
 
 def _misspelt_driver(state: Snapshot, name: str) -> str | None:
     """The driver that was probably meant; None if there is one of this name or none like it."""
-    from yurt.server.resources.node_names import sample_of
-
-    # Disabled drivers are known too.
-    nodes = sample_of(state.nodes).nodes
-    if any(name in node.drivers for node in nodes):
+    known = sample_of(state.nodes).drivers
+    if name in known:
         return None
     from yurt.rules.likeness import nearest
 
-    drivers = {row.driver for row in state.schemas.values()}.union(*(node.drivers for node in nodes))
+    drivers = known.union(row.driver for row in state.schemas.values())
     near = nearest(name, sorted(drivers), cutoff=ALIKE)
     return near if near and not name.startswith(near) else None
 

@@ -36,6 +36,8 @@ class NodeSample(msgspec.Struct, frozen=True):
     names: frozenset[str] = frozenset()
     ordered: tuple[str, ...] = ()
     datacenters: frozenset[str] = frozenset()
+    drivers: frozenset[str] = frozenset()
+    """Those that a node reports, disabled ones included."""
 
 
 NO_NODES: Final = NodeSample()
@@ -80,7 +82,13 @@ def _sample(nodes: tuple[Node, ...]) -> NodeSample:
     for node in nodes:
         names |= dict.fromkeys(f"attr.{key}" for key in node.attributes)
         names |= dict.fromkeys(f"meta.{key}" for key in node.meta)
-    return NodeSample(nodes, frozenset(names), tuple(names), frozenset(node.datacenter for node in nodes))
+    return NodeSample(
+        nodes,
+        names=frozenset(names),
+        ordered=tuple(names),
+        datacenters=frozenset(node.datacenter for node in nodes),
+        drivers=frozenset().union(*(node.drivers for node in nodes)),
+    )
 
 
 class CommonNames:
