@@ -6,7 +6,7 @@ from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.value import replace, seconds
 from yurt.structs.alloc import Allocation
 from yurt.structs.policies import DisconnectStrategy
-from yurt.structs.rpc import NodeReply
+from yurt.structs.rpc import HeldIdentity, NodeReply
 from yurt.structs.status import CLIENT_FAILED, CLIENT_RUNNING, CLIENT_UNKNOWN, NODE_INIT, NODE_READY
 from yurt.testing import factories
 from yurt.testing.client_objects import placed
@@ -41,6 +41,27 @@ async def test_a_node_that_was_lost_fetches_and_reports_before_it_says_ready_aga
         assert server.statuses[-2:] == [NODE_INIT, NODE_READY]
         refused, accepted = [at for at, call in enumerate(server.calls) if call == "heartbeat"]
         assert {"pull_allocs", "update_allocs"} <= set(server.calls[refused:accepted])
+
+
+async def test_a_node_says_of_which_loss_it_has_heard(run_client, server: FakeServerPort, monkeypatch):
+    env = FakeEnv()
+    beat, lost_at = server.heartbeat, 7
+    known: list[int | None] = []
+
+    async def with_loss(node_id: str, status: str, identity: HeldIdentity) -> NodeReply:
+        reply = await beat(node_id, status, identity)
+        known.append(identity.known_loss)
+        if len(known) == 1:
+            raise Unavailable("the answer that tells of the loss does not arrive")
+        return replace(reply, lost_at=lost_at, node_status=status if known[-1] == lost_at else NODE_INIT)
+
+    async with run_client(env=env, wait_ready=False):
+        await eventually(server.is_ready)
+        monkeypatch.setattr(server, "heartbeat", with_loss)
+
+        await env.advance(server.ttl_s * 3 + 1)
+
+        assert known[:3] == [0, 0, lost_at], "an answer that is lost changes nothing"
 
 
 async def test_a_node_that_is_refused_again_waits_for_its_next_heartbeat(run_client, server: FakeServerPort):

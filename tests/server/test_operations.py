@@ -26,9 +26,9 @@ from yurt.structs.cluster import Namespace, NamespaceCapabilities, SchedulerConf
 from yurt.structs.commands import AllocUpdate, RegisterNode, StoreSchema, UpsertNamespaces
 from yurt.structs.commands.versions import RegionRules
 from yurt.structs.job import Job, ParameterizedJobConfig, PeriodicConfig, ScalingEvent
-from yurt.structs.node import DrainSpec
+from yurt.structs.node import DrainSpec, Node
 from yurt.structs.resources import Resources
-from yurt.structs.rpc import UpdateAllocsRequest
+from yurt.structs.rpc import HeldIdentity, UpdateAllocsRequest
 from yurt.structs.rules import FORCED_LAUNCH_RULES
 from yurt.structs.task import ScalingPolicy
 from yurt.testing import factories
@@ -325,22 +325,37 @@ async def test_a_drained_node_ends_empty_and_ineligible(bench: Any) -> None:
     assert node.last_drain.status == "complete"
 
 
-async def test_a_node_is_ready_after_a_restore_only_once_it_has_heard_of_it(bench: Any) -> None:
-    node = await bench.add_node()
+async def restored_with_a_running_task(bench: Any) -> Node:
+    """The node of a bench that was restored from a snapshot of itself and has reported since, of its own accord."""
+    node: Node = await bench.add_node()
     await bench.server.resources.jobs.register(factories.job(task_groups=(factories.group(update=None),)))
     await bench.until(lambda: len(bench.live()) == 1)
     await bench.report("running")
     data = b"".join(framed(encode(bench.server.state)))
-    calls = bench.server.clients.calls
-
     async with asyncio.TaskGroup() as tasks:
         restoring = tasks.create_task(restore(bench.server.replica, bench.server.leader, io.BytesIO(data), len(data)))
         while not restoring.done():
             await bench.env.advance(0.1)
-    await bench.report("running")  # of its own accord: what else has happened since the snapshot is not reported yet
+    await bench.report("running")  # what else has happened since the snapshot is not reported yet
+    return node
 
+
+async def test_a_node_is_ready_after_a_restore_only_once_it_has_heard_of_it(bench: Any) -> None:
+    node, calls = await restored_with_a_running_task(bench), bench.server.clients.calls
     statuses = [(await calls.heartbeat(node.id, "ready")).node_status for _ in range(2)]
     assert statuses == ["initializing", "ready"]
+
+
+async def test_an_answer_that_tells_of_a_restore_may_be_lost(bench: Any) -> None:
+    node, calls = await restored_with_a_running_task(bench), bench.server.clients.calls
+    unaware = HeldIdentity(known_loss=0)
+    answers = [await calls.heartbeat(node.id, "ready", unaware) for _ in range(3)]
+    assert {answer.node_status for answer in answers} == {"initializing"}
+    (lost_at,) = {answer.lost_at for answer in answers}
+    assert lost_at == bench.server.state.nodes[node.id].last_missed_heartbeat_index
+
+    aware = await calls.heartbeat(node.id, "ready", HeldIdentity(known_loss=lost_at))
+    assert aware.node_status == "ready"
 
 
 async def test_a_stopped_service_allocation_is_replaced(bench: Any) -> None:

@@ -19,7 +19,8 @@ class HeldIdentity(Value):
     """A node's present identity: its signing key ("": none), and its times in unix seconds.
 
     `must_renew`: the node wants another one whatever the times say. `process` names the agent's process, another one
-    after each start ("" for an agent that does not say), and `address` is where the server sees it.
+    after each start ("" for an agent that does not say), and `address` is where the server sees it. `known_loss` is the
+    index of the node's last loss or restore of which the agent knows (None for an agent that does not say).
     """
 
     key_id: str = ""
@@ -28,6 +29,7 @@ class HeldIdentity(Value):
     must_renew: bool = False
     process: str = ""
     address: str = ""
+    known_loss: int | None = None
 
 
 class RegisterNodeRequest(Value):
@@ -43,8 +45,11 @@ class RegisterNodeRequest(Value):
 
 
 class NodeReply(Value):
-    """The answer to a registration or heartbeat: the time to the next one, the servers, and a renewed identity if
-    any."""
+    """The answer to a registration or heartbeat: the time to the next one, the servers, and a renewed identity if any.
+
+    `lost_at` is the index at which the servers last took the node for lost, or replaced its allocations by those of a
+    snapshot; 0 for never.
+    """
 
     heartbeat_ttl_s: float
     index: int
@@ -52,6 +57,7 @@ class NodeReply(Value):
     servers: tuple[str, ...] = ()
     identity: str = ""
     device_marks: Mapping[str, DeviceMark] = no_entries()
+    lost_at: int = 0
 
 
 class AllocPull(Value):

@@ -96,7 +96,8 @@ class ServerConnection:
                 return
             desired_status = standing.desired_status
             try:
-                reply = await self._server.heartbeat(self._node.id, desired_status, token.identity_of(self._node.value))
+                identity = replace(token.identity_of(self._node.value), known_loss=standing.known_loss)
+                reply = await self._server.heartbeat(self._node.id, desired_status, identity)
             except NotFound:
                 log.warning("node is unknown to the servers, registering it again")
                 standing.forget()

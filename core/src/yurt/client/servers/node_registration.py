@@ -41,6 +41,8 @@ class NodeRegistration:
         self.contact = Contact(is_dev=is_dev, last_ok_s=env.monotonic())
         self.status = NODE_INIT
         self.registered_index = 0
+        self.known_loss = 0
+        """The index of the last loss after which everything is reported (`NodeReply.lost_at`)."""
         self.registered = asyncio.Event()
         self.ready = asyncio.Event()
         """Set once the servers have accepted the status ready for the first time."""
@@ -82,10 +84,12 @@ class NodeRegistration:
     def take_registration(self, reply: NodeReply) -> None:
         """Process a registration's answer."""
         self.registered_index = reply.index
-        self.registered.set()
+        if not self.registered.is_set():
+            self.known_loss = reply.lost_at  # nothing has been reported yet
+            self.registered.set()
         if self._is_forgotten:
             self._is_forgotten = False
-            self._start_again(reply.index)
+            self._start_again(reply)
         if reply.node_status != self.status:
             self._beat_due.set()
 
@@ -98,16 +102,17 @@ class NodeRegistration:
         status = reply.node_status or desired_status
         if desired_status == NODE_READY and status != NODE_READY:
             self._refusals += 1
-            self._start_again(reply.index)
+            self._start_again(reply)
         elif status == NODE_READY:
             self._refusals = 0
             self.status = NODE_READY
             self.ready.set()
 
-    def _start_again(self, index: int) -> None:
+    def _start_again(self, reply: NodeReply) -> None:
         self.status = NODE_INIT
+        self.known_loss = reply.lost_at
         self._is_allowed = False
-        self._on_lost(index)
+        self._on_lost(reply.index)
 
     def registration_retry_s(self) -> float:
         """The delay after a failed registration in seconds."""

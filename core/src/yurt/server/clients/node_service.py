@@ -81,7 +81,8 @@ class NodeService:
         self._has_reports = asyncio.Event()
         self._heartbeats: Heartbeats | None = None
         self._refused_at: dict[str, int] = {}
-        """The index of the loss with which a node was refused the status ready in this term, so that it knows of it."""
+        """The index of the loss with which a node was refused the status ready in this term: for agents that do not say
+        of which loss they know."""
 
     def begin_term(self, heartbeats: Heartbeats) -> None:
         """Accept calls as the leader, with the heartbeat timers of this term."""
@@ -122,24 +123,26 @@ class NodeService:
         command = RegisterNode(node=node, seed=mint.seed(), create_node_pool=self._makes_pools)
         return self._reply(await self._writer.propose(command), node.id, heartbeats)
 
-    async def heartbeat(self, node_id: str, status_text: str) -> NodeReply:
-        """Record a heartbeat; the node gets the status it requests if permitted."""
+    async def heartbeat(self, node_id: str, status_text: str, *, known_loss: int | None = None) -> NodeReply:
+        """Record a heartbeat; the node gets the status it requests if permitted. `known_loss`: as in `HeldIdentity`."""
         heartbeats = self._leading()
         requested = status.NODE_STATUSES.get(status_text)
         if requested is None:
             raise Invalid(f'invalid status "{status_text}" for node')
         for _ in range(ATTEMPTS_MAX):
             with suppress(Stale):
-                return self._reply(await self._granted(node_id, requested), node_id, heartbeats)
+                return self._reply(await self._granted(node_id, requested, known_loss), node_id, heartbeats)
         raise Unavailable(f"node {node_id} keeps changing; it heartbeats again")
 
-    async def _granted(self, node_id: str, requested: NodeStatus) -> Committed:
+    async def _granted(self, node_id: str, requested: NodeStatus, known_loss: int | None) -> Committed:
         """Set a node's requested status if permitted; raises Stale when the node changed meanwhile."""
         state = self._writer.state
         node = state.nodes.get(node_id)
         if node is None:
             raise NotFound("node not found")
-        granted = self._unless_unaware(node, granted_status(state, node, requested), requested)
+        granted = granted_status(state, node, requested)
+        if requested == status.NODE_READY:
+            granted = self._unless_unaware(node, granted, known_loss)
         if granted != node.status:
             was_lost = node.status in (status.NODE_DOWN, status.NODE_DISCONNECTED)
             event = "Node reregistered by heartbeat" if was_lost else ""
@@ -148,19 +151,21 @@ class NodeService:
             return await self._writer.propose(AddNodeEvents(events={node_id: (pool_news,)}))
         return Committed(Applied(index=state.index), state)
 
-    def _unless_unaware(self, node: Node, granted: NodeStatus, requested: NodeStatus) -> NodeStatus:
-        """The granted status, but not ready for a node that has not heard of its loss.
+    def _unless_unaware(self, node: Node, granted: NodeStatus, known_loss: int | None) -> NodeStatus:
+        """The status granted to a node that requests ready, but not ready for one that has not heard of its loss.
 
         A node reports all its allocations again when it is refused. One that a restored snapshot made initializing may
         report single ones before it hears of that; taken for all, the others would keep the states of the snapshot.
         """
-        missed_index = node.last_missed_heartbeat_index
-        if node.status == status.NODE_INIT and missed_index and self._refused_at.get(node.id) != missed_index:
+        lost_at = node.last_missed_heartbeat_index
+        # What the agent says holds, since an answer that tells of a loss can be lost itself.
+        known = self._refused_at.get(node.id) if known_loss is None else known_loss
+        if node.status == status.NODE_INIT and lost_at and known != lost_at:
             granted = status.NODE_INIT
-        if requested == status.NODE_READY and granted != status.NODE_READY:
-            self._refused_at[node.id] = missed_index
-        else:
+        if granted == status.NODE_READY:
             self._refused_at.pop(node.id, None)
+        else:
+            self._refused_at[node.id] = lost_at
         return granted
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
@@ -321,6 +326,7 @@ class NodeService:
             node_status=node.status if node is not None else "",
             servers=self._peers.addresses,
             device_marks=requests_of(node) if node is not None else {},
+            lost_at=node.last_missed_heartbeat_index if node is not None else 0,
         )
 
     def _mint(self) -> Mint:

@@ -35,7 +35,8 @@ class NodeRegistrations:
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None) -> NodeReply:
         """Record a heartbeat; raises PermissionDenied when another agent has replaced this one."""
         await self._agent_processes.beats(node_id, identity)
-        reply = await self._node_service.heartbeat(node_id, status)
+        known_loss = None if identity is None else identity.known_loss
+        reply = await self._node_service.heartbeat(node_id, status, known_loss=known_loss)
         return await self._node_identities.with_identity(reply, node_id, identity)
 
     async def drain(self, node_id: str, spec: DrainSpec | None) -> None:
