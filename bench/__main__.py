@@ -13,6 +13,7 @@ NAMES = (
     "agent",
     "acl",
     "instructions",
+    "registrations",
     "clients",
     "leaks",
     "containers",
