@@ -90,8 +90,10 @@ async def serve(options: Options) -> None:
         async with asyncio.TaskGroup() as group:
             for connection in range(CONNECTIONS):
                 group.create_task(send(connection))
-        while len(server.state.allocs) < numbers.stop or server.state.evals.count_where("status", "pending"):
+        state = server.state
+        while len(state.allocs) < numbers.stop or state.evals.count_where("status", "pending"):
             await asyncio.sleep(LOOK_S)
+            state = server.state
 
     await register(range(FIRST_JOBS))
     gc.collect()
