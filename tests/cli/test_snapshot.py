@@ -73,8 +73,14 @@ def archive(tmp_path: Path) -> Path:
     edit.put(Tables.variables, ("default", "a/b"), EncryptedVariable(path="a/b", data=b"sealed", lock=lock))
     path = tmp_path / "a.snap"
     with path.open("wb") as file:
-        write_archive(edit.commit(), file, version="1")
+        write_archive(edit.commit(), file, version="1", term=7)
     return path
+
+
+def test_the_term_of_a_snapshot_is_shown(run: Any, archive: Path) -> None:
+    facts = json.loads(run("operator", "snapshot", "inspect", "-json", str(archive))[1])
+    assert (facts["ID"], facts["Index"], facts["Term"]) == ("7-40", 40, 7)
+    assert "Term    = 7\n" in run("operator", "snapshot", "inspect", str(archive))[1]
 
 
 def test_the_state_in_a_snapshot_is_printed_without_secrets(run: Any, archive: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from yurt.fsm import snapshot as snapshots
 from yurt.fsm.snapshot import digest
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
 from yurt.server.log.catch_up import fetch_snapshot, send_snapshot
+from yurt.server.operations.operator import SnapshotOperations
 from yurt.server.peers import SnapshotPart
 from yurt.server.server import Server
 from yurt.state import Snapshot
+from yurt.storage.archive import unpack
 from yurt.structs.commands import AllocUpdate, KeepAlive, RegisterJob
 from yurt.structs.node import Node
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
@@ -424,3 +427,10 @@ async def test_a_key_that_missed_its_majority_is_taken_back(
     assert [len(server.keys.keyring._keys) for server in group.servers.values()] == [1, 1, 1]
     await group[SECOND].rpc.peer_calls.drop_root_key(used.key_id)
     assert used.key_id in group[SECOND].keys.keyring, "a key that the cluster knows stays"
+
+
+async def test_a_snapshot_names_the_term_of_the_leader(group: ServerGroup) -> None:
+    leader = await elect(group, SECOND)
+    with TemporaryFile() as out, TemporaryFile() as state:
+        await SnapshotOperations(leader.replica, leader.leader).save(out, version="1")
+        assert unpack(out, state).term == leader.leader.leadership.epoch > 1

@@ -17,7 +17,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator
-from typing import IO, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 from yurt.fsm import snapshot
 from yurt.fsm.restore import LENGTH_BYTES, framed
@@ -46,10 +46,14 @@ MEMORY_RATIO: Final = 24
 
 
 class Archive(NamedTuple):
-    """An unpacked, checked archive: its origin and the size of its state in bytes."""
+    """An unpacked, checked archive: its origin and the size of its state in bytes.
+
+    `term` is the leader's when the archive was made, as its server knew it.
+    """
 
     id: str
     state_index: int
+    term: int
     version: str
     size: int
 
@@ -61,8 +65,8 @@ class TableFacts(NamedTuple):
     rows: int
 
 
-def write_archive(state: Snapshot, out: IO[bytes], *, version: str) -> None:
-    """Write the state as an archive."""
+def write_archive(state: Snapshot, out: IO[bytes], *, version: str, term: int = 1) -> None:
+    """Write the state as an archive; `term` is the present leader's, 1 for a state that no server has."""
     with tempfile.TemporaryFile() as body:
         digest = hashlib.sha256()
         for piece in framed(snapshot.encode(state)):
@@ -70,8 +74,8 @@ def write_archive(state: Snapshot, out: IO[bytes], *, version: str) -> None:
             digest.update(piece)
         size = body.tell()
         body.seek(0)
-        facts = {"Format": FORMAT, "ID": f"1-{state.index}", "Index": state.index, "Term": 1, "Version": version}
-        meta = json.dumps(facts).encode()
+        origin = {"ID": f"{term}-{state.index}", "Index": state.index, "Term": term, "Version": version}
+        meta = json.dumps({"Format": FORMAT} | origin).encode()
         sums = _sums(meta, digest.hexdigest())
         with tarfile.open(fileobj=out, mode="w:gz", compresslevel=6) as tar:
             _add(tar, META, io.BytesIO(meta), len(meta))
@@ -90,7 +94,7 @@ def unpack(source: IO[bytes], state: IO[bytes]) -> Archive:
             digest.update(piece)
         sums = _small(reader, SUMS)
         meta = json.loads(meta_text)
-        form, found = meta["Format"], Archive(str(meta["ID"]), int(meta["Index"]), str(meta["Version"]), size)
+        form, found = meta["Format"], _archive(meta, size)
     except (tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise Invalid(f"{FOREIGN}: {_fault(error)}") from None
     if form != FORMAT:
@@ -99,6 +103,10 @@ def unpack(source: IO[bytes], state: IO[bytes]) -> Archive:
         raise Invalid("the snapshot is damaged: its digests do not fit")
     state.seek(0)
     return found
+
+
+def _archive(meta: dict[str, Any], size: int) -> Archive:
+    return Archive(str(meta["ID"]), int(meta["Index"]), int(meta["Term"]), str(meta["Version"]), size)
 
 
 def _fault(error: Exception) -> str:

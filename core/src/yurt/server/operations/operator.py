@@ -121,17 +121,18 @@ class SnapshotOperations:
 
     async def save(self, out: IO[bytes], *, version: str) -> SavedSnapshot:
         """Write the newest state to an empty file, rewound to its start."""
-        return await asyncio.to_thread(_save, self._replica.state, out, version)
+        term = self._leader.leadership.epoch
+        return await asyncio.to_thread(_save, self._replica.state, out, version, term=term)
 
     async def restore(self, state: IO[bytes], size: int) -> Restored:
         """Replace the state by the one in a checked file; returns once the leader's duties run on it."""
         return await restore(self._replica, self._leader, state, size)
 
 
-def _save(state: Snapshot, out: IO[bytes], version: str) -> SavedSnapshot:
+def _save(state: Snapshot, out: IO[bytes], version: str, *, term: int) -> SavedSnapshot:
     from yurt.storage.archive import write_archive
 
-    write_archive(state, out, version=version)
+    write_archive(state, out, version=version, term=term)
     size = out.tell()
     out.seek(0)
     digest = hashlib.sha256()

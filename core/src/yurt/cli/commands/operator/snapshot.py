@@ -38,15 +38,15 @@ def inspect_snapshot(call: Invocation) -> int:
         raise CliError(f"{path}: {error}") from None
     if call.flags.is_on("json"):
         counts = [{"Type": each.table, "Count": each.rows} for each in tables]
-        facts = {"ID": archive.id, "Size": size, "Index": archive.state_index, "Term": 1, "Version": archive.version}
-        call.screen.json(facts | {"Types": counts})
+        facts = {"ID": archive.id, "Size": size, "Index": archive.state_index, "Term": archive.term}
+        call.screen.json(facts | {"Version": archive.version, "Types": counts})
         return 0
     call.screen.pairs(
         [
             ("ID", archive.id),
             ("Size", bytes_text(size)),
             ("Index", archive.state_index),
-            ("Term", 1),
+            ("Term", archive.term),
             ("Version", archive.version),
         ]
     )
