@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from yurt.agent.process.end_limit import END_LIMIT_S, LAST_WORDS_S
+from yurt.agent.run import STOP_PARTS_LIMIT_S, STOP_TASKS_LIMIT_S
 
 ROOT = Path(__file__).parent.parent
 DISTRIBUTIONS = [
@@ -95,3 +97,11 @@ def test_the_configuration_of_the_package_is_valid() -> None:
     command = [sys.executable, "-m", "yurt.cli.main", "config", "validate", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_unit_waits_longer_than_an_agent_takes_to_stop() -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(ROOT / "packaging/deb/yurt.service")
+    longest_s = STOP_TASKS_LIMIT_S + STOP_PARTS_LIMIT_S + END_LIMIT_S + LAST_WORDS_S
+    assert unit.getint("Service", "TimeoutStopSec") > longest_s
