@@ -70,6 +70,12 @@ HCL = """job "written" {
   }
 }
 """
+ONE_TRY = {
+    "Update": {"MaxParallel": 0},
+    "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
+    "ReschedulePolicy": {"Attempts": 0, "Unlimited": False},
+}
+"""A group whose tasks are neither restarted nor rescheduled."""
 JOBS = [
     job(
         "web",
@@ -89,11 +95,7 @@ JOBS = [
     job(
         "crash",
         [task("broken", "echo no luck >&2; exit 3")],
-        group={
-            "Update": {"MaxParallel": 0},
-            "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
-            "ReschedulePolicy": {"Attempts": 0, "Unlimited": False},
-        },
+        group=ONE_TRY,
     ),
     job("big", [task("hungry", "sleep 1") | {"Resources": {"CPU": 20, "MemoryMB": 900_000}}]),
     job(

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
-from yurt.testing.agent import Agent
+from yurt.testing.agent import Agent, wait_for
 
-from e2e.ui.conftest import HOSTILE_NAME, visit
+from e2e.ui.conftest import HOSTILE_NAME, ONE_TRY, job, task, visit
 
 WIDTHS = (360, 1280, 3840)
 """A phone, a laptop, and the widest, which shows what a laptop does with more room: that one is for pictures alone."""
@@ -118,6 +118,38 @@ def test_the_table_of_servers_shows_names_addresses_and_the_leader_in_full(page:
     expect(table).to_contain_text("leader")
     cut = "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).map(cell => cell.textContent)"
     assert table.locator("[role=cell], td").evaluate_all(cut) == []
+
+
+def test_the_table_of_servers_tells_learners_and_failed_ones_from_followers(page: Page) -> None:
+    servers = {"a": ("alive", True), "b": ("alive", False), "c": ("failed", True), "d": ("alive", True)}
+    members = [{"Name": f"{name}.global", "Addr": "10.0.0.1", "Status": status, "Tags": {"port": name}}
+               for name, (status, _) in servers.items()]  # fmt: skip
+    peers = [{"Node": f"{name}.global", "ID": name, "Voter": is_voter} for name, (_, is_voter) in servers.items()]
+    health = {"Servers": [{"Name": "a.global", "Leader": True, "Healthy": True}]}
+    page.route("**/v1/agent/members*", lambda route: route.fulfill(json={"Members": members}))
+    page.route("**/v1/operator/raft/configuration*", lambda route: route.fulfill(json={"Servers": peers}))
+    page.route("**/v1/operator/autopilot/health*", lambda route: route.fulfill(json=health))
+    visit(page, "/ui/settings")
+    visit(page, "/ui/servers")
+    rows = page.get_by_role("table").first.get_by_role("row")
+    for row in (r"a\.global.*leader", r"b\.global.*learner", r"c\.global.*failed", r"d\.global.*follower"):
+        expect(rows.filter(has_text=re.compile(row, re.DOTALL))).to_have_count(1)
+    expect(rows.filter(has_text="follower")).to_have_count(1)
+    page.get_by_role("button", name="Transfer leadership").click()
+    expect(page.get_by_label("To", exact=True).locator("option")).to_have_text(["d.global"])
+    page.keyboard.press("Escape")
+
+
+def test_failures_of_a_version_that_was_reverted_are_over(page: Page, agent: Agent) -> None:
+    for command, status in (("exit 3", "failed"), ("exec sleep 3600", "running")):
+        made = job("reverted", [task("main", command)], group=ONE_TRY)
+        agent.call("PUT", "/v1/jobs", {"Job": made})
+        wait_for(status, lambda status=status: status in [row["ClientStatus"] for row in agent.allocs("reverted")])
+    visit(page, "/ui/jobs/reverted")
+    expect(page.get_by_role("region", name="Newest allocations")).to_contain_text("failed")
+    expect(page.get_by_role("region", name="What fails")).to_have_count(0)
+    visit(page, "/ui/jobs/crash")
+    expect(page.get_by_role("region", name="What fails")).to_contain_text("version 0")
 
 
 def first_alloc(agent: Agent, job: str) -> dict[str, Any]:

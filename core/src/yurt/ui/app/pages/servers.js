@@ -26,9 +26,16 @@ function rowsOf({ members, leader, health, raft }) {
   return members.map((member) => {
     const address = `${member.Addr}:${member.Tags?.port ?? ""}`;
     const report = (health?.Servers ?? []).find((server) => server.Name === member.Name || server.Address === address);
-    const voter = (raft?.Servers ?? []).find((server) => server.Node === member.Name || server.Address === address);
-    return { ...member, address, report, voter, isLeader: report?.Leader ?? leader === address };
+    const peer = (raft?.Servers ?? []).find((server) => server.Node === member.Name || server.Address === address);
+    return { ...member, address, report, peer, isLeader: report?.Leader ?? leader === address };
   });
+}
+
+/** What a server is to the log; nothing is known about one that is not alive. */
+function roleOf({ isLeader, peer, Status: status }) {
+  if (isLeader) return "leader";
+  if (status !== "alive") return "";
+  return peer && !peer.Voter ? "learner" : "follower";
 }
 
 const COLUMNS = [
@@ -42,9 +49,9 @@ const COLUMNS = [
   {
     id: "role",
     title: "Role",
-    value: (row) => row.isLeader,
+    value: (row) => roleOf(row),
     size: "4.5rem",
-    cell: (row) => (row.isLeader ? html`<strong class="good">leader</strong>` : "follower"),
+    cell: (row) => (row.isLeader ? html`<strong class="good">leader</strong>` : roleOf(row)),
   },
   { id: "status", title: "Status", value: (row) => row.Status, size: "5.5rem", cell: (row) => html`<${Status} status=${row.Status} />` },
   {
@@ -93,7 +100,9 @@ const COLUMNS = [
 ];
 
 function transfer(rows, reload) {
-  const options = rows.filter((row) => !row.isLeader && row.voter).map((row) => [row.voter.ID, row.Name]);
+  const options = rows
+    .filter((row) => !row.isLeader && row.peer?.Voter && row.Status === "alive")
+    .map((row) => [row.peer.ID, row.Name]);
   return {
     label: "Transfer leadership",
     needs: ["management"],
@@ -109,7 +118,7 @@ function transfer(rows, reload) {
 }
 
 function removePeer(rows, reload) {
-  const failed = rows.filter((row) => row.voter && row.Status !== "alive").map((row) => [row.voter.ID, row.Name]);
+  const failed = rows.filter((row) => row.peer && row.Status !== "alive").map((row) => [row.peer.ID, row.Name]);
   return failed.length
     ? {
         label: "Remove server",

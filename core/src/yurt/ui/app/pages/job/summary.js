@@ -33,6 +33,8 @@ async function load(job, signal) {
         ...query,
         job: job.ID,
         where: ["Status:failed", "Status:lost", "Status:unhealthy", "Status:restarting"],
+        // What earlier versions have left behind is over; only what still runs of them counts.
+        filter: `JobVersion == ${job.Version} or Status == "unhealthy" or Status == "restarting"`,
         sort: "-ModifyTime",
         per_page: 5,
         fields: FIELDS,
