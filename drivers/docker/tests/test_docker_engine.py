@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
+from yurt.sdk.containers.cgroups import ContainerCgroup
 from yurt.sdk.containers.watch import Watch
 from yurt.sdk.driver import (
     HEALTHY,
@@ -33,6 +34,7 @@ from yurt.sdk.driver import (
     TaskHandle,
     TaskRequest,
     TaskResources,
+    TaskStats,
 )
 from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.schema import decode_config
@@ -96,6 +98,15 @@ class Bench:
         handle = await asyncio.wait_for(self.driver.start_task(request), LIMIT_S)
         self.started.append(request.task_id)
         return handle
+
+    async def engine_usage(self, task_id: str) -> TaskStats:
+        """The usage as the engine reports it: the files of the container's cgroup are unknown."""
+        task = self.driver._tasks.get(task_id)
+        known, task.cgroup = task.cgroup, ContainerCgroup()
+        try:
+            return await self.driver.task_stats(task_id)
+        finally:
+            task.cgroup = known
 
     async def wait(self, handle: TaskHandle) -> ExitResult:
         return await asyncio.wait_for(self.driver.wait_task(handle.task_id), LIMIT_S)
@@ -367,6 +378,24 @@ async def test_an_engine_that_hangs_is_unhealthy_and_nothing_hangs_with_it(
         bench.engine.send(signal.SIGCONT)
     assert (await waiting).exit_code == 6
     await bench.until_health(HEALTHY)
+
+
+async def test_usage_is_read_without_the_engine(bench: Bench) -> None:
+    handle = await bench.start(shell("trap exit TERM; while true; do sleep 0.1; done"))
+    told = await bench.engine_usage(handle.task_id)
+    bench.engine.send(signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(1):
+            found = await bench.driver.task_stats(handle.task_id)
+    finally:
+        bench.engine.send(signal.SIGCONT)
+    assert 0 < found.rss_bytes <= told.rss_bytes * 4 and found.pids >= 1
+    assert found.cpu_user_ns + found.cpu_system_ns > 0
+
+
+async def test_usage_that_no_file_shows_comes_from_the_engine(bench: Bench) -> None:
+    handle = await bench.start(shell("sleep 1000"))
+    assert (await bench.engine_usage(handle.task_id)).rss_bytes > 0
 
 
 async def test_containers_that_no_task_knows_are_removed_after_the_grace(bench: Bench) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from yurt.sdk.containers import exec_session, exec_to_end, leftovers
 from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.cgroups.cores import ContainerCores
+from yurt.sdk.containers.cgroups.usage import usage_of
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, wall_clock
 from yurt.sdk.containers.creation import ContainerCreator, container_of
 from yurt.sdk.containers.dangling import DanglingRemover
@@ -239,8 +240,10 @@ class DockerDriver:
         self._images.pulled_images.release(task.container.image_id, task_id)
 
     async def task_stats(self, task_id: str) -> TaskStats:
-        """Present use of resources."""
+        """Present use of resources: from the container's cgroup, or from the engine where that cannot be read."""
         task = self._tasks.get(task_id)
+        if (sample := usage_of(task.cgroup, self._clock())) is not None:
+            return sample
         query = {"stream": "false", "one-shot": "true"}
         stats = await self._engine.ask(f"/containers/{task.container.container_id}/stats", query)
         return task.cgroup.with_memory_stall(reports.task_stats(stats, self._clock()))

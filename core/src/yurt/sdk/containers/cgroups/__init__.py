@@ -20,10 +20,12 @@ FULL_STALL = re.compile(r"^full .*\btotal=(\d+)", re.MULTILINE)
 
 
 class ContainerCgroup(Value):
-    """The folders of a container's cgroup: of the controller `cpuset`, and those that count memory."""
+    """The folders of a container's cgroup: of the controller `cpuset`, and those that count its usage."""
 
     cpuset: str = ""
     memory: tuple[str, ...] = ()
+    cpu: tuple[str, ...] = ()
+    pids: tuple[str, ...] = ()
 
     def allowed_cores(self) -> frozenset[int]:
         """The cores that the level above allows, or those of the machine."""
@@ -36,12 +38,13 @@ class ContainerCgroup(Value):
 
     def memory_stall_ns(self) -> int:
         """The total time in which all threads waited for memory; 0 where nothing counts it."""
-        found = FULL_STALL.search(self._first("memory.pressure"))
+        found = FULL_STALL.search(self.first_text(self.memory, "memory.pressure"))
         return int(found[1]) * 1000 if found else 0
 
     def memory_charged_bytes(self) -> int:
         """The memory that counts against the limit, pages of files included; 0 where nothing counts it."""
-        text = (self._first("memory.current") or self._first("memory.usage_in_bytes")).strip()
+        texts = (self.first_text(self.memory, name) for name in ("memory.current", "memory.usage_in_bytes"))
+        text = next(filter(None, texts), "").strip()
         return int(text) if text.isdigit() else 0
 
     def with_memory_stall(self, stats: TaskStats) -> TaskStats:
@@ -50,9 +53,10 @@ class ContainerCgroup(Value):
         charged = self.memory_charged_bytes() if stall_ns else 0
         return replace(stats, memory_stall_ns=stall_ns, memory_charged_bytes=charged)
 
-    def _first(self, name: str) -> str:
-        """The content of a file in the first folder that has it."""
-        return next(filter(None, (read_text(f"{folder}/{name}") for folder in self.memory)), "")
+    @staticmethod
+    def first_text(folders: tuple[str, ...], name: str) -> str:
+        """The content of a file in the first folder that has it; empty where none has."""
+        return next(filter(None, (read_text(f"{folder}/{name}") for folder in folders)), "")
 
 
 def cgroup_of(pid: int, container_id: str) -> ContainerCgroup:
@@ -63,9 +67,15 @@ def cgroup_of(pid: int, container_id: str) -> ContainerCgroup:
         for name, path in paths_of(read_text(f"/proc/{pid}/cgroup"), container_id)
         if name in mounts
     }
+
+    def counting(controller: str) -> tuple[str, ...]:
+        return tuple(found[name] for name in ("", controller) if name in found)
+
     return ContainerCgroup(
         cpuset=found.get("cpuset") or found.get("", ""),
-        memory=tuple(found[name] for name in ("", "memory") if name in found),
+        memory=counting("memory"),
+        cpu=counting("cpuacct"),
+        pids=counting("pids"),
     )
 
 
