@@ -12,7 +12,7 @@ from yurt.sdk.containers.logfiles import LogFiles, Position, PositionFile, fitti
 from yurt.sdk.driver import LogRotation
 from yurt.sdk.errors import DriverError
 from yurt_driver_docker.images import ImageName, PullProgress, parse_image, pull_failure
-from yurt_driver_docker.logs import advance, unseen
+from yurt_driver_docker.logs import Repetitions, advance, new_runs, unseen
 from yurt_driver_docker.reports import exit_result, task_stats
 
 STAMP = b"2026-01-02T03:04:05.000000006Z"
@@ -81,6 +81,46 @@ def test_who_takes_over_skips_exactly_what_was_written(first: int, second: int) 
 def test_a_clock_that_is_set_back_loses_nothing() -> None:
     pieces = [piece("stdout", 9, b"a"), piece("stdout", 3, b"b"), piece("stdout", 3, b"c")]
     assert read_by(Position(), pieces) == b"abc"
+
+
+class Repeating:
+    """A reader's steps on a stream that repeats messages; `hours` is how far the clock of the machine was set back."""
+
+    def __init__(self, *, is_local: bool = True) -> None:
+        self.hours = 0
+        self.position = Position()
+        self.skip: dict[str, int] = {}
+        self.found = Repetitions(is_local=is_local, clock=lambda: -3600_000_000_000 * self.hours)
+
+    def read(self, *pieces: Piece) -> bytes:
+        """What is written of one batch."""
+        written = list[Piece]()
+        for fresh in new_runs(list(pieces), self.position, self.skip, self.found):
+            for stream in ("stdout", "stderr"):
+                if of_stream := [each for each in fresh if each.stream == stream]:
+                    advance(self.position, of_stream)
+            written += fresh
+        return b"".join(each.data for each in written)
+
+
+def test_what_the_engine_repeats_is_written_once() -> None:
+    reader = Repeating()
+    assert b"".join(reader.read(each) for each in ALL) == b"abecfd"
+    assert reader.read(*ALL[3:], piece("stdout", 8, b"g"), piece("stderr", 8, b"h")) == b"gh"
+    assert reader.read(piece("stdout", 9, b"i"), *ALL[2:], piece("stdout", 9, b"i"), piece("stdout", 9, b"j")) == b"ij"
+
+
+def test_messages_behind_a_step_of_the_clock_are_no_repetition() -> None:
+    reader = Repeating()
+    assert reader.read(piece("stdout", 9, b"a"), piece("stderr", 9, b"e")) == b"ae"
+    reader.hours = 1
+    assert reader.read(piece("stdout", 9, b"b")) == b"b"  # it was written before the step
+    assert reader.read(piece("stdout", 3, b"c"), piece("stderr", 3, b"f"), piece("stdout", 4, b"d")) == b"cfd"
+    assert reader.read(piece("stdout", 3, b"c"), piece("stdout", 4, b"d"), piece("stdout", 5, b"g")) == b"g"
+
+
+def test_the_clock_of_another_machine_may_go_back() -> None:
+    assert Repeating(is_local=False).read(piece("stdout", 9, b"a"), piece("stdout", 3, b"b")) == b"ab"
 
 
 @pytest.mark.parametrize(

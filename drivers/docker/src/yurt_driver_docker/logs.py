@@ -7,6 +7,10 @@ all output since a moment before that time, and skips messages that were written
 writes neither loses nor repeats a line. Times are used only while catching up, because the parts of one long line share
 a time, and clocks are set back.
 
+Docker up to 20.10 repeats messages of a file on which it rotated while it was followed. A message that is older than
+the one before it begins such a repetition, unless the clock of this machine was set back meanwhile; the reader then
+catches up as after a reconnection.
+
 States of a reader: following -stream breaks-> waiting for the engine -> following; -container has ended, all read->
 done.
 """
@@ -15,7 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 
 from yurt.sdk.containers.engine import Engine, EngineDown
@@ -26,7 +31,14 @@ from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 log = logging.getLogger(__name__)
 
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0
+STEP_NS = 1_000_000
+"""From here on a change of the clock counts as a step; two readings of the clocks may lie apart by less."""
 DRAIN_S, DRAIN_ROUNDS = 5.0, 12
+
+
+def clock_difference_ns() -> int:
+    """The wall clock less the monotonic clock, which is changed by steps of the wall clock alone."""
+    return time.time_ns() - time.monotonic_ns()
 
 
 def unseen(pieces: Iterable[Piece], position: Position, skip: dict[str, int]) -> list[Piece]:
@@ -45,6 +57,67 @@ def unseen(pieces: Iterable[Piece], position: Position, skip: dict[str, int]) ->
             del skip[piece.stream]
         fresh.append(piece)
     return fresh
+
+
+class Repetitions:
+    """Finds where the engine begins to repeat messages; `clock` is the difference of wall clock and monotonic clock.
+
+    An engine on another machine has a clock of its own: its messages are taken as they come.
+    """
+
+    def __init__(self, *, is_local: bool, clock: Callable[[], int] = clock_difference_ns) -> None:
+        self._is_local = is_local
+        self._clock = clock
+        self._newest: dict[str, Piece] = {}
+        self._differences = dict.fromkeys(STREAM_NAMES, clock())
+        """The largest difference of the clocks since a message of the stream was older than the one before it.
+
+        A message may be read after a step of the clock that came later, so a step counts until it was seen in a stream.
+        """
+
+    def note(self, pieces: Iterable[Piece]) -> None:
+        """Record the newest message of each stream."""
+        for piece in pieces:
+            self._newest[piece.stream] = piece
+
+    def first(self, pieces: list[Piece], skip: Mapping[str, int]) -> int | None:
+        """The number of the first repeated piece, apart from streams that catch up; None without one."""
+        if not self._is_local:
+            return None
+        difference_ns = self._clock()
+        for stream, before_ns in self._differences.items():
+            self._differences[stream] = max(before_ns, difference_ns)
+        for number, piece in enumerate(pieces):
+            if piece.stream not in skip and self._is_older(piece) and not self._was_set_back(piece.stream, difference_ns):
+                return number
+            self._newest[piece.stream] = piece
+        return None
+
+    def _is_older(self, piece: Piece) -> bool:
+        """Whether a piece is older than the one before it in its stream."""
+        before = self._newest.get(piece.stream)
+        # The engine writes all times with the same width: bytes that are in order need not be parsed.
+        return before is not None and piece.stamp < before.stamp and piece.at < before.at
+
+    def _was_set_back(self, stream: str, difference_ns: int) -> bool:
+        """Whether a step of the clock explains an older message."""
+        before_ns, self._differences[stream] = self._differences[stream], difference_ns
+        return before_ns - difference_ns > STEP_NS
+
+
+def new_runs(
+    pieces: list[Piece], position: Position, skip: dict[str, int], repetitions: Repetitions
+) -> Iterator[list[Piece]]:
+    """The new pieces, in two runs where some repeat; the caller advances the position behind each run."""
+    repeated = repetitions.first(pieces, skip)
+    if repeated is not None:
+        if before := unseen(pieces[:repeated], position, skip):
+            yield before
+        skip |= {stream: same for stream, (_, same) in position.reached.items()}
+        pieces = pieces[repeated:]
+    if fresh := unseen(pieces, position, skip):
+        repetitions.note(fresh)
+        yield fresh
 
 
 def advance(position: Position, pieces: list[Piece]) -> None:
@@ -70,6 +143,7 @@ class LogReader:
         self.position = Position()
         self.batches = 0
         self.done = asyncio.Event()
+        self._repetitions = Repetitions(is_local=bool(engine.target.socket_path))
 
     async def run(self, is_running: Callable[[], Awaitable[bool]]) -> None:
         """Read to the end; `is_running` queries the engine, and raises EngineDown while it is unreachable."""
@@ -134,14 +208,12 @@ class LogReader:
 
     def _take(self, pieces: list[Piece], skip: dict[str, int]) -> None:
         """Write new output, then record the position."""
-        fresh = unseen(pieces, self.position, skip)
-        if not fresh:
-            return
-        for stream in STREAM_NAMES:
-            pieces = [piece for piece in fresh if piece.stream == stream]
-            if pieces:
-                self.files.write(stream, b"".join([piece.data for piece in pieces]))
-                advance(self.position, pieces)
-        self.batches += 1
-        self.position.files = self.files.places
-        self.ledger.store(self.position)
+        for fresh in new_runs(pieces, self.position, skip, self._repetitions):
+            for stream in STREAM_NAMES:
+                of_stream = [piece for piece in fresh if piece.stream == stream]
+                if of_stream:
+                    self.files.write(stream, b"".join([piece.data for piece in of_stream]))
+                    advance(self.position, of_stream)
+            self.batches += 1
+            self.position.files = self.files.places
+            self.ledger.store(self.position)
