@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -106,6 +108,21 @@ KILLS: dict[str, Callable[[ServerAgent], None]] = {
     "agent": lambda leader: os.kill(leader.pid, signal.SIGKILL),
     "etcd": kill_etcd,
 }
+
+
+def test_an_event_stream_at_a_follower_outlives_the_leader(cluster: RealCluster) -> None:
+    leader = cluster.wait_leader()
+    follower = next(each for each in cluster.servers if each is not leader)
+    index = int(leader.get("/v1/agent/self")["stats"]["raft"]["applied_index"])
+    with urllib.request.urlopen(f"{follower.address}/v1/event/stream?topic=Job:late&index={index}", timeout=60) as lines:
+        lines.readline()
+        leader.kill()
+        present = cluster.wait_leader(other_than=leader)
+        wait_for("a job under the next leader", partial(is_taken, present, raw_exec_job("late", "/bin/true")))
+        found = next(line for line in map(json.loads, lines) if line.get("Events"))
+    leader.start()
+    cluster.wait_leader()
+    assert found["Events"][0]["Type"] == "JobRegistered"
 
 
 def test_killing_the_leader_again_and_again_loses_nothing(cluster: RealCluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
@@ -112,6 +113,46 @@ async def test_a_blocking_query_at_a_follower_wakes_when_the_leader_stores(agent
         assert not waiting.done()
         await agents[THIRD].register("web")
     assert [job["ID"] for job in waiting.result().json] == ["web"]
+
+
+async def events(reader: aiohttp.StreamReader) -> dict[str, Any]:
+    """The next line of an event stream that has events."""
+    async with asyncio.timeout(20):
+        while not (line := json.loads(await reader.readline())).get("Events"):
+            pass
+    return dict(line)
+
+
+async def test_an_event_stream_at_a_follower_goes_on_under_the_next_leader(agents: Agents) -> None:
+    async with agents[SECOND].client.get("/v1/event/stream?topic=Job") as answer:
+        await agents[FIRST].register("before")
+        assert (await events(answer.content))["Events"][0]["Key"] == "before"
+        await agents.group.kill(FIRST)
+        await lead(agents, THIRD)
+        await agents[THIRD].register("after")
+        assert (await events(answer.content))["Events"][0]["Key"] == "after"
+        await lead(agents, SECOND)
+        await agents[THIRD].register("last")
+        assert (await events(answer.content))["Events"][0]["Key"] == "last"
+    assert agents.asked == [SECOND]  # for the last registration
+
+
+async def test_an_event_stream_begins_on_the_newest_state(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    agents.group.view(SECOND).delivers.clear()
+    await agents[FIRST].register("web")
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(agents[SECOND].client.get("/v1/event/stream?topic=Job"))
+        await asyncio.sleep(0.05)
+        assert not asked.done(), "this server may not know yet that the token was deleted"
+        agents.group.view(SECOND).delivers.set()
+    assert (await events(asked.result().content))["Events"][0]["Key"] == "web"
+    asked.result().close()
+    monkeypatch.setattr("yurt.http.forwarding.at_leader.HOLD_S", 0.05)
+    agents.group.view(SECOND).delivers.clear()
+    await agents[FIRST].register("late")
+    async with agents[SECOND].client.get("/v1/event/stream?topic=Job:late") as answer:
+        assert (await events(answer.content))["Events"][0]["Key"] == "late"
+    assert agents.asked == [FIRST]  # as this server does not catch up
 
 
 async def test_a_request_is_held_until_there_is_a_leader_and_then_refused(

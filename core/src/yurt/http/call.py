@@ -240,10 +240,14 @@ class Call(msgspec.Struct, eq=False):
         return View(self.server.replica.state, self.access)
 
     def subscription(self, event_filter: EventFilter) -> Subscription:
-        """The caller's subscription to changes; raises as `read_state` does, and PermissionDenied for a topic."""
+        """The caller's subscription to changes on this server, whoever leads (`routes.AnsweredBy.SERVER`).
+
+        Raises PermissionDenied for a topic, and Unavailable while the state is not loaded.
+        """
         from yurt.server.views.events import Subscription
 
-        namespaces = tuple(self.read_state().namespaces.keys())
+        self.server.loader.need_state()
+        namespaces = tuple(self.server.replica.state.namespaces.keys())
         return Subscription(self.server.events, self.access, event_filter, namespaces)
 
     def node_port(self, node_id: str) -> NodePort:

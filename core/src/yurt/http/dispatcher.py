@@ -42,7 +42,7 @@ from yurt.http.errors import NoServer, Refused, public_error
 from yurt.http.forwarding_headers import ORIGIN
 from yurt.http.leases import Lease
 from yurt.http.query import ReadOptions, read_options
-from yurt.http.routes import BODY, QUERY, AnsweredBy, Route
+from yurt.http.routes import BODY, BY_STATE, QUERY, AnsweredBy, Route
 from yurt.runtime.metrics import Metrics
 from yurt.server.keys.last_secret import CachedDecision, LastSecret
 
@@ -308,7 +308,7 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
 
 def note(metrics: Metrics, route: Route, method: str, seconds: float, *, is_failed: bool) -> None:
     """Count a request; streams have no duration, because their readers decide how long they last."""
-    if route.answered_by is AnsweredBy.LEADER:
+    if route.answered_by in BY_STATE:
         metrics.count("rpc.request")
         if method == "GET":
             metrics.count("rpc.query")
@@ -477,7 +477,7 @@ def _as_read(call: Call, response: web.StreamResponse) -> web.StreamResponse:
 
 def _is_decided_by_server(route: Route, context: Context) -> bool:
     """Whether an agent without a server forwards a request before identifying its caller."""
-    return context.agent.acl_enabled and route.answered_by is AnsweredBy.LEADER and not route.is_anonymous
+    return context.agent.acl_enabled and route.answered_by in BY_STATE and not route.is_anonymous
 
 
 async def _need_newest_rights(route: Route, access: Access, scope: Scope, request: web.Request) -> None:

@@ -118,13 +118,17 @@ class AnsweredBy(StrEnum):
 
     LEADER = "leader"
     """The server that leads; a read that may be stale is answered by any server."""
+    SERVER = "server"
+    """Any server, once its state is as new as the leader's was when the request came."""
     AGENT = "agent"
     """The agent that the request reached."""
     NODE = "node"
     """The agent of the request's node, found by the agent that received the request."""
 
 
-AGENT, NODE = AnsweredBy.AGENT, AnsweredBy.NODE
+SERVER, AGENT, NODE = AnsweredBy.SERVER, AnsweredBy.AGENT, AnsweredBy.NODE
+BY_STATE: Final = (AnsweredBy.LEADER, AnsweredBy.SERVER)
+"""Answered from the newest state, unless a read may be stale."""
 
 
 class Facts(TypedDict, total=False):

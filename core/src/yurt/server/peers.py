@@ -91,6 +91,11 @@ class PeerPort(Protocol):
         ...
 
     @allowed(CallerKind.SERVER)
+    async def confirmed_index(self) -> int:
+        """The index of its state once it is confirmed to lead; raises Unavailable ("No cluster leader")."""
+        ...
+
+    @allowed(CallerKind.SERVER)
     def snapshot(self, after: int) -> AsyncGenerator[SnapshotPart]:
         """Its present state; raises Unavailable when that is not beyond index `after`."""
         ...

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from yurt.access import needs
 from yurt.access.needs import Capability, NodePoolCapability, VariableCapability
 from yurt.http import routes
-from yurt.http.routes import BODY, QUERY, ROW, handlers_of
+from yurt.http.routes import BODY, QUERY, ROW, SERVER, handlers_of
 
 if TYPE_CHECKING:
     from yurt.http.resources import (
@@ -125,6 +125,7 @@ ROUTES = (
         events.stream,
         needs=STREAM,
         scope=ROW,
+        answered_by=SERVER,
         from_nodes=True,
         index_error=BAD_INDEX,
         is_stream=True,

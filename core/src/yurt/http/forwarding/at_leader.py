@@ -2,6 +2,7 @@
 
 A route declares who answers it (`routes.AnsweredBy`). A request about this agent, or about a client's node, is answered
 where it arrives, and so is a read that may be stale.
+The event stream is answered by any server, once its state is as new as the leader's.
 Everything else is the leader's: there a read waits until the log has confirmed that the server leads still, and so does
 the refusal of a write. While nobody leads, a request is held for a moment; then it fails with Nomad's words. A request
 that was passed on by a server is answered or refused, never passed on again: two servers that believe each other to
@@ -20,9 +21,9 @@ from yurt.http.dispatcher import endpoint_of
 from yurt.http.errors import NotLed, Refused
 from yurt.http.forwarding_headers import BY_SERVER, FORWARDED
 from yurt.http.query import is_stale
-from yurt.http.routes import AnsweredBy
+from yurt.http.routes import BY_STATE, AnsweredBy
 from yurt.rpc.peer import ConnectionLost
-from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable, YurtError
 from yurt.server.failures import NO_LEADER, LeaderMoved, is_no_leader, log_broken, no_leader
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class LeaderForwarding:
 
     async def answer(self, request: web.Request, handle: Handle, begun: Callable[[], bool]) -> web.StreamResponse:
         """Answer here, or as the leader does; `begun` says whether an answer is already on its way to the caller."""
-        if is_answered_here(request):
+        if is_answered_here(request) or await self._has_newest_state(request):
             return await handle(request)
         leader, loop = self._server.leader, asyncio.get_running_loop()
         end_s = loop.time() + HOLD_S
@@ -76,6 +77,21 @@ class LeaderForwarding:
                 if begun() or left_s <= 0 or is_from_server(request):
                     raise
             await leader.wait_change(seen, min(left_s, LOOK_S) if leader.name else left_s)
+
+    async def _has_newest_state(self, request: web.Request) -> bool:
+        """Whether this server follows and may answer the request: its state is as new as the leader's was just now.
+
+        A stream that began so goes on when another server leads. False where the leader does not tell its index.
+        """
+        endpoint, leader = endpoint_of(request), self._server.leader
+        if endpoint is None or endpoint.answered_by is not AnsweredBy.SERVER or leader.is_local:
+            return False
+        try:
+            async with asyncio.timeout(HOLD_S):
+                index = await leader.peer().confirmed_index()
+        except (YurtError, TimeoutError):
+            return False
+        return await self._server.replica.waiter.wait_index(index, timeout_s=HOLD_S)
 
     async def _try(self, request: web.Request, handle: Handle, begun: Callable[[], bool]) -> web.StreamResponse:
         if self._server.leader.is_local:
@@ -176,7 +192,7 @@ class LeaderForwarding:
 def is_answered_here(request: web.Request) -> bool:
     """Whether the server that received the request answers it, regardless of the leader."""
     endpoint = endpoint_of(request)
-    if endpoint is None or endpoint.answered_by is not AnsweredBy.LEADER:
+    if endpoint is None or endpoint.answered_by not in BY_STATE:
         return True
     return request.method in READS and is_stale(request.query)
 
