@@ -114,7 +114,8 @@ def test_an_event_stream_at_a_follower_outlives_the_leader(cluster: RealCluster)
     leader = cluster.wait_leader()
     follower = next(each for each in cluster.servers if each is not leader)
     index = int(leader.get("/v1/agent/self")["stats"]["raft"]["applied_index"])
-    with urllib.request.urlopen(f"{follower.address}/v1/event/stream?topic=Job:late&index={index}", timeout=60) as lines:
+    path = f"/v1/event/stream?topic=Job:late&index={index}"
+    with urllib.request.urlopen(follower.address + path, timeout=60) as lines:
         lines.readline()
         leader.kill()
         present = cluster.wait_leader(other_than=leader)

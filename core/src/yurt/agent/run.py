@@ -52,8 +52,8 @@ STOP_TASKS_LIMIT_S = 60.0
 """The longest wait for tasks to stop, where the agent stops them."""
 STOP_PARTS_LIMIT_S = 75.0
 """The longest wait for the parts to stop, before the end limit begins: their calls in threads wait for a free one, and
-those of a package may occupy all. The unit of the Debian package kills the agent after 150 s: later than both limits and
-the end limit of the process together."""
+those of a package may occupy all. The unit of the Debian package kills the agent after 150 s: later than both
+limits and the end limit of the process together."""
 READY_LIMIT_S = 30.0
 FAR_READY_LIMIT_S = 4.0
 """After this time, an agent that waits for other agents shows what it waits for."""

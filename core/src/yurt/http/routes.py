@@ -127,7 +127,7 @@ class AnsweredBy(StrEnum):
 
 
 SERVER, AGENT, NODE = AnsweredBy.SERVER, AnsweredBy.AGENT, AnsweredBy.NODE
-BY_STATE: Final = (AnsweredBy.LEADER, AnsweredBy.SERVER)
+BY_STATE = (AnsweredBy.LEADER, AnsweredBy.SERVER)
 """Answered from the newest state, unless a read may be stale."""
 
 

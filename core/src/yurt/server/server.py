@@ -80,13 +80,7 @@ class Server:
             fetch_state=self._fetch_state,
         )
         peer_calls = PeerCalls(
-            base.replica,
-            self.roles,
-            base.leader,
-            log,
-            loader=self.log.loader,
-            keyring=self.keys.keyring,
-            node_ports=node_ports,
+            base.replica, self.roles, log, loader=self.log.loader, keyring=self.keys.keyring, node_ports=node_ports
         )
         self.rpc = RpcBackend(self.clients, peer_calls, base.metrics)
         self.http = HttpBackend(

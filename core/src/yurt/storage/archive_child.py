@@ -1,8 +1,8 @@
 """The child process that checks one snapshot archive: killable, with bounded time and memory.
 
 Its arguments are two file descriptors: the archive, and an empty file for the framed state. It writes one JSON object
-to standard output: {"id", "state_index", "term", "version", "size", "tables"} or {"error"}. What it says yes to was decoded
-whole.
+to standard output: {"id", "state_index", "term", "version", "size", "tables"} or {"error"}. What it says yes to was
+decoded whole.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 
+from yurt.sdk.containers.common import wall_clock
 from yurt.sdk.containers.engine import Engine, EngineDown
 from yurt.sdk.containers.frames import Piece, StreamFrames, since
 from yurt.sdk.containers.logfiles import STREAM_NAMES, LogFiles, Position, PositionFile
@@ -38,7 +39,7 @@ DRAIN_S, DRAIN_ROUNDS = 5.0, 12
 
 def clock_difference_ns() -> int:
     """The wall clock less the monotonic clock, which is changed by steps of the wall clock alone."""
-    return time.time_ns() - time.monotonic_ns()
+    return wall_clock() - time.monotonic_ns()
 
 
 def unseen(pieces: Iterable[Piece], position: Position, skip: dict[str, int]) -> list[Piece]:
@@ -88,16 +89,18 @@ class Repetitions:
         for stream, before_ns in self._differences.items():
             self._differences[stream] = max(before_ns, difference_ns)
         for number, piece in enumerate(pieces):
-            if piece.stream not in skip and self._is_older(piece) and not self._was_set_back(piece.stream, difference_ns):
+            if self._is_older(piece, skip) and not self._was_set_back(piece.stream, difference_ns):
                 return number
             self._newest[piece.stream] = piece
         return None
 
-    def _is_older(self, piece: Piece) -> bool:
+    def _is_older(self, piece: Piece, skip: Mapping[str, int]) -> bool:
         """Whether a piece is older than the one before it in its stream."""
         before = self._newest.get(piece.stream)
+        if before is None or piece.stream in skip:
+            return False
         # The engine writes all times with the same width: bytes that are in order need not be parsed.
-        return before is not None and piece.stamp < before.stamp and piece.at < before.at
+        return piece.stamp < before.stamp and piece.at < before.at
 
     def _was_set_back(self, stream: str, difference_ns: int) -> bool:
         """Whether a step of the clock explains an older message."""

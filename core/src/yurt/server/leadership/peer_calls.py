@@ -12,7 +12,6 @@ from yurt.server.failures import no_leader
 from yurt.server.keys.keyring import Keyring
 from yurt.server.leadership.roles import Roles
 from yurt.server.log.catch_up import send_snapshot
-from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
 from yurt.server.log.state_loader import StateLoader
 from yurt.server.peers import PeerStatus, PlanReply, RootKey, SnapshotPart
@@ -31,7 +30,6 @@ class PeerCalls:
         self,
         replica: Replica,
         roles: Roles,
-        leader: CurrentLeader,
         command_log: CommandLog,
         *,
         loader: StateLoader,
@@ -40,7 +38,6 @@ class PeerCalls:
     ) -> None:
         self._replica = replica
         self._roles = roles
-        self._leader = leader
         self._log = command_log
         self._loader = loader
         self._keyring = keyring
@@ -52,7 +49,7 @@ class PeerCalls:
 
     async def confirmed_index(self) -> int:
         """The index of the state here, which nothing acknowledged before the call exceeds."""
-        await self._leader.confirm()
+        await self._roles.confirm()
         return self._replica.state.index
 
     async def snapshot(self, after: int) -> AsyncGenerator[SnapshotPart]:

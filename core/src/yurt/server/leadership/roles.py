@@ -93,6 +93,10 @@ class Roles:
         if status.is_leader:
             self._leader.note_index(status.index, requested_at)
 
+    async def confirm(self) -> None:
+        """Return once this server is confirmed to lead; raises Unavailable ("No cluster leader")."""
+        await self._leader.confirm()
+
     def step_down(self) -> None:
         """Stop leading after a failed append, until the log reports the next election won."""
         if self._leader.leadership.is_leader:
