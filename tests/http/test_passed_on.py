@@ -137,6 +137,21 @@ async def test_an_event_stream_at_a_follower_goes_on_under_the_next_leader(agent
     assert agents.asked == [SECOND]  # for the last registration
 
 
+async def test_an_event_stream_that_waited_for_a_leader_goes_on_under_the_next(agents: Agents) -> None:
+    agents.group.log.elect("")
+    await eventually(lambda: not any(server.leader_name for server in agents.group.servers.values()))
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(agents[SECOND].client.get("/v1/event/stream?topic=Job"))
+        await asyncio.sleep(0.05)
+        assert not asked.done()
+        await lead(agents, FIRST)
+    await agents.group.kill(FIRST)
+    await lead(agents, THIRD)
+    await agents[THIRD].register("web")
+    assert (await events(asked.result().content))["Events"][0]["Key"] == "web"
+    asked.result().close()
+
+
 async def test_an_event_stream_begins_on_the_newest_state(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     agents.group.view(SECOND).delivers.clear()
     await agents[FIRST].register("web")

@@ -64,7 +64,7 @@ class LeaderForwarding:
 
     async def answer(self, request: web.Request, handle: Handle, begun: Callable[[], bool]) -> web.StreamResponse:
         """Answer here, or as the leader does; `begun` says whether an answer is already on its way to the caller."""
-        if is_answered_here(request) or await self._has_newest_state(request):
+        if is_answered_here(request):
             return await handle(request)
         leader, loop = self._server.leader, asyncio.get_running_loop()
         end_s = loop.time() + HOLD_S
@@ -82,13 +82,17 @@ class LeaderForwarding:
         """Whether this server follows and may answer the request: its state is as new as the leader's was just now.
 
         A stream that began so goes on when another server leads. False where the leader does not tell its index.
+
+        Raises NotLed while no server is confirmed to lead.
         """
-        endpoint, leader = endpoint_of(request), self._server.leader
-        if endpoint is None or endpoint.answered_by is not AnsweredBy.SERVER or leader.is_local:
+        endpoint = endpoint_of(request)
+        if endpoint is None or endpoint.answered_by is not AnsweredBy.SERVER:
             return False
         try:
             async with asyncio.timeout(HOLD_S):
-                index = await leader.peer().confirmed_index()
+                index = await self._server.leader.peer().confirmed_index()
+        except Unavailable:
+            raise NotLed(NO_LEADER) from None
         except (YurtError, TimeoutError):
             return False
         return await self._server.replica.waiter.wait_index(index, timeout_s=HOLD_S)
@@ -98,6 +102,8 @@ class LeaderForwarding:
             return await (self._read(request, handle) if request.method in READS else self._write(request, handle))
         if broken := self._server.replica.writer.broken:
             raise log_broken(broken)
+        if await self._has_newest_state(request):
+            return await handle(request)
         name = self._server.leader.name
         if not name or name == self._server.config.name or self._others is None or is_from_server(request):
             raise NotLed(NO_LEADER)
