@@ -171,6 +171,14 @@ async def test_logs_of_a_task_that_never_started_are_not_found(root: Path):
         await logs(root)
 
 
+@pytest.mark.parametrize("follow", [False, True])
+async def test_a_task_whose_logs_are_disabled_has_none(root: Path, follow: bool):
+    selection = LogSelection("web", "stdout", lambda: False, is_collected=False)
+    async with asyncio.timeout(60):
+        with pytest.raises(NotFound, match="disabled = true"):
+            await anext(streams.stream_logs(source(root), selection, offset=0, origin="start", follow=follow))
+
+
 def test_names_from_jobs_never_become_paths(tmp_path: Path):
     with pytest.raises(Invalid):
         alloc_dir.build_task_dir(str(tmp_path), "a1", "../evil")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Protocol
 
 from yurt.client.files import browse as files
@@ -86,11 +87,12 @@ class AllocFiles:
         self, alloc_id: str, task: str, *, kind: str, offset: int, origin: str, follow: bool
     ) -> AsyncGenerator[StreamFrame]:
         """Frames of a task's stdout or stderr over all rotated files."""
-        names = [user.name for user in (await self._allocs.find(alloc_id)).users]
-        if task not in names:
-            raise NotFound(f'unknown task name "{task}"; allocation {alloc_id} has {", ".join(names)}')
+        tasks = {user.name: user for user in (await self._allocs.find(alloc_id)).users}
+        if task not in tasks:
+            raise NotFound(f'unknown task name "{task}"; allocation {alloc_id} has {", ".join(tasks)}')
         source = await self._source(alloc_id)
-        selection = LogSelection(task, kind, lambda: self._allocs.is_task_dead(alloc_id, task))
+        is_over = partial(self._allocs.is_task_dead, alloc_id, task)
+        selection = LogSelection(task, kind, is_over, is_collected=tasks[task].has_logs)
         async with aclosing(
             streams.stream_logs(source, selection, offset=offset, origin=origin, follow=follow)
         ) as frames:

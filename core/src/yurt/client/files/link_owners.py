@@ -36,13 +36,15 @@ class TaskUser(Value):
     name: str
     driver: str
     user: str = ""
+    has_logs: bool = True
+    """Its job lets its output be collected."""
 
 
 def task_users(alloc: Allocation) -> tuple[TaskUser, ...]:
     """The tasks of an allocation."""
     groups = alloc.job.task_groups if alloc.job is not None else ()
     return tuple(
-        TaskUser(name=task.name, driver=task.driver, user=task.user)
+        TaskUser(name=task.name, driver=task.driver, user=task.user, has_logs=not task.log_config.disabled)
         for group in groups
         if group.name == alloc.task_group
         for task in group.tasks

@@ -129,11 +129,12 @@ class LogFile(NamedTuple):
 
 
 class LogSelection(msgspec.Struct, frozen=True):
-    """The selected log: task, stdout or stderr, and whether it is complete."""
+    """The selected log: task, stdout or stderr, whether it is complete, and whether the job lets it be collected."""
 
     task: str
     kind: str
     is_over: Callable[[], bool]
+    is_collected: bool = True
 
 
 class LogPlace(msgspec.Struct, frozen=True):
@@ -183,6 +184,8 @@ async def stream_logs(
     files = await log_files(source.root, log)
     silence = _Silence(source.env)
     while not files:
+        if not log.is_collected:
+            raise NotFound(f'task "{log.task}" has no logs: its logs block says disabled = true')
         if not follow or log.is_over():
             raise NotFound(f'task "{log.task}" not started yet. No logs available')
         await source.env.sleep(POLL_S)
