@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from yurt.sdk.containers.address import EngineAddress
 from yurt.sdk.containers.common import parse_stamp, signal_name
 from yurt.sdk.containers.frames import Piece, StreamFrames, since
 from yurt.sdk.containers.logfiles import LogFiles, Position, PositionFile, fitting
 from yurt.sdk.driver import LogRotation
-from yurt.sdk.errors import DriverError
+from yurt.sdk.errors import Conflict, DriverError, NotFound, YurtError
 from yurt_driver_docker.images import ImageName, PullProgress, parse_image, pull_failure
-from yurt_driver_docker.logs import Repetitions, advance, new_runs, unseen
+from yurt_driver_docker.logs import LogReader, Repetitions, advance, new_runs, unseen
 from yurt_driver_docker.reports import exit_result, task_stats
 
 STAMP = b"2026-01-02T03:04:05.000000006Z"
@@ -121,6 +126,33 @@ def test_messages_behind_a_step_of_the_clock_are_no_repetition() -> None:
 
 def test_the_clock_of_another_machine_may_go_back() -> None:
     assert Repeating(is_local=False).read(piece("stdout", 9, b"a"), piece("stdout", 3, b"b")) == b"ab"
+
+
+class RemovedContainer:
+    """An engine that refuses the output of its container."""
+
+    target = EngineAddress("unix:///none")
+
+    def __init__(self, error: YurtError) -> None:
+        self.error = error
+
+    def stream(self, method: str, path: str, *, query: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [NotFound("no such container"), Conflict("it is marked for removal")])
+async def test_the_output_of_a_container_that_somebody_removes_ends(tmp_path: Path, error: YurtError) -> None:
+    reader = LogReader(
+        cast(Any, RemovedContainer(error)), "c", files=lambda: opened(tmp_path), ledger_path=str(tmp_path / "l" / "c"),
+        is_terminal=False,
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        await reader.run(is_running)
+    assert reader.done.is_set()
+
+
+async def is_running() -> bool:
+    return True
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from yurt.sdk.containers.common import wall_clock
 from yurt.sdk.containers.engine import Engine, EngineDown
 from yurt.sdk.containers.frames import Piece, StreamFrames, since
 from yurt.sdk.containers.logfiles import STREAM_NAMES, LogFiles, Position, PositionFile
-from yurt.sdk.errors import DriverError, NotFound, RecoverableError
+from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
 
 log = logging.getLogger(__name__)
 
@@ -155,8 +155,8 @@ class LogReader:
                 self.position = self.ledger.load()
                 self.files.open(self.position.files)
                 await self._follow(is_running)
-        except NotFound:
-            pass
+        except (NotFound, Conflict):
+            pass  # it was removed, or is being removed
         except (DriverError, OSError, ValueError) as error:
             name = self.container_id[:12]
             log.warning("docker driver: the output of container %s is no longer collected: %s", name, error)
