@@ -240,7 +240,7 @@ class Call(msgspec.Struct, eq=False):
         return View(self.server.replica.state, self.access)
 
     def subscription(self, event_filter: EventFilter) -> Subscription:
-        """The caller's subscription to changes on this server, whoever leads (`routes.AnsweredBy.SERVER`).
+        """The caller's subscription to changes on this server, which leads or follows (`routes.AnsweredBy.SERVER`).
 
         Raises PermissionDenied for a topic, and Unavailable while the state is not loaded.
         """
