@@ -25,9 +25,10 @@ from yurt.structs.plan import DeploymentUpdate, Plan
 from yurt.structs.policies import DisconnectStrategy, Gang, ReschedulePolicy, UpdateStrategy
 from yurt.structs.predicates import is_terminal
 from yurt.structs.resources import Resources
-from yurt.structs.rules import GANG_MEMBER_RULES, RULES_VERSION
+from yurt.structs.rules import GANG_GROWTH_RULES, GANG_MEMBER_RULES, RULES_VERSION
 from yurt.testing import factories
 from yurt.testing.nightly import cases
+from yurt.testing.sim.change_checks import gangs_in_part
 
 
 def _node(number: int) -> Node:
@@ -387,6 +388,67 @@ def test_a_plan_leaves_no_gang_below_its_minimum_whatever_ends_before_it_is_appl
     again = _attempt(step.state, state.jobs["default", "web"])
     ruled = replace(c.ApplyPlan(plan=again.plan), rules_version=RULES_VERSION)
     assert isinstance(apply(step.state, ruled, index=step.state.index + 1).result, c.Applied)
+
+
+FIVE_MINUTES = ReschedulePolicy(delay=seconds(300), delay_function="constant", unlimited=True)
+
+
+def _with_plan_of_a_drain(
+    count: int, least: int, *, failed: int, moved: int, kind: str
+) -> tuple[Snapshot, Attempt, tuple[Allocation, ...]]:
+    """A gang that goes on with fewer members while those that failed wait, the plan that moves the last ones of the
+    others, and its members."""
+    job = _job(replace(_group("gang", count, 100, least=least), reschedule_policy=FIVE_MINUTES), type=kind)
+    state = _state(count, job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    members = state.allocs_of_job("default", "web")
+    state = _ended(state, *((each, "failed") for each in members[:failed]))
+    marks = {each.id: DesiredTransition(migrate=True) for each in members[count - moved :]}
+    state = _with(state, c.SetDesiredTransitions(transitions=marks))
+    return state, _attempt(state, job), members
+
+
+@pytest.mark.parametrize("kind", ["service", "batch"])
+@pytest.mark.parametrize(
+    ("count", "least", "failed", "moved"), [(5, 0, 2, 1), (4, 3, 2, 1), (3, 2, 2, 1), (5, 4, 2, 2)]
+)
+@pytest.mark.parametrize("rules", [GANG_GROWTH_RULES - 1, GANG_GROWTH_RULES])
+def test_a_member_that_fails_before_the_plan_that_moves_it_is_not_replaced_in_a_gang_below_its_minimum(
+    count: int, least: int, failed: int, moved: int, kind: str, rules: int
+) -> None:
+    state, made, members = _with_plan_of_a_drain(count, least, failed=failed, moved=moved, kind=kind)
+    assert _placed(made) == {"gang": moved}, "the gang goes on with fewer"
+    command = replace(c.ApplyPlan(plan=made.plan), rules_version=rules)
+    assert isinstance(apply(state, command, index=state.index + 1).result, c.Applied)
+    state = _ended(state, (members[-1], "failed"))
+
+    step = apply(state, command, index=state.index + 1)
+
+    if rules >= GANG_GROWTH_RULES:
+        text = f"would have {count - failed} of {least or count} members"
+        assert isinstance(step.result, c.Rejected) and step.result.kind == "stale" and text in step.result.message
+        assert _placed(_attempt(state, state.jobs["default", "web"])) == ({"gang": moved - 1} if moved > 1 else {})
+    else:
+        assert isinstance(step.result, c.Applied), "by the rules of its time"
+
+
+@settings(max_examples=cases(200), deadline=None)
+@given(data=st.data(), count=st.integers(2, 5), kind=st.sampled_from(["service", "batch"]))
+def test_a_drain_makes_no_gang_larger_that_is_below_its_minimum_whatever_ends_before_its_plan_is_applied(
+    data: st.DataObject, count: int, kind: str
+) -> None:
+    failed = data.draw(st.integers(0, count - 1))
+    moved = data.draw(st.integers(1, count - failed))
+    least = data.draw(st.integers(0, count))
+    state, made, members = _with_plan_of_a_drain(count, least, failed=failed, moved=moved, kind=kind)
+    ends = data.draw(st.lists(st.sampled_from(("running", "complete", "failed")), min_size=count, max_size=count))
+    reports = [(each, end) for each, end in zip(members[failed:], ends, strict=False) if end != "running"]
+    changed = _ended(state, *reports)
+
+    step = apply(changed, replace(c.ApplyPlan(plan=made.plan), rules_version=RULES_VERSION), index=changed.index + 1)
+
+    assert not gangs_in_part(changed, step.state, [each for each in step.changes if each.table == "allocs"])
+    assert reports or isinstance(step.result, c.Applied), "nothing has changed since the plan was made"
 
 
 def test_completed_members_of_a_purged_job_do_not_count_for_the_one_that_has_its_name_now() -> None:

@@ -11,12 +11,14 @@ Members of a gang are counted after the plan: those that have ended since it was
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
 from yurt.fsm.bookkeeping.summary_changes import SUMMARY_FIELDS
 from yurt.fsm.edit import Edit
+from yurt.fsm.eval_triggers import evaluation_of, mint_of
+from yurt.fsm.evals import put_evaluations
 from yurt.fsm.host_volumes import claim_volumes, withdrawn_volume, writer_conflict
 from yurt.fsm.jobs import update_deployment
 from yurt.fsm.reject import conflict, invalid, stale
@@ -34,14 +36,26 @@ from yurt.structs.alloc import (
     DesiredTransition,
     IdleState,
 )
-from yurt.structs.commands import Rejected
+from yurt.structs.commands import EvalSeed, Rejected
 from yurt.structs.commands.packed import unpacked
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
-from yurt.structs.predicates import alloc_index, is_client_terminal, is_gang_member, is_ready, is_server_terminal
+from yurt.structs.predicates import (
+    alloc_index,
+    is_client_terminal,
+    is_gang_member,
+    is_ready,
+    is_server_terminal,
+)
 from yurt.structs.queueing.idle import idle_policy_of, is_same_policy, unmeasured
-from yurt.structs.rules import DEVICE_CHECK_RULES, GANG_MEMBER_RULES, RECLAIM_RULES
+from yurt.structs.rules import (
+    DEVICE_CHECK_RULES,
+    GANG_GROWTH_RULES,
+    GANG_MEMBER_RULES,
+    LATE_UPDATE_RULES,
+    RECLAIM_RULES,
+)
 from yurt.structs.status import ClientStatus, NotGiven
 
 GROUP_OF: Final = attrgetter("job_version", "task_group")
@@ -74,6 +88,7 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, is_part: bool = F
         _stop(edit, plan, stop)
     for attribute in plan.attributes:
         _change_attributes(edit, plan, attribute)
+    _evaluate_late_updates(edit, plan)
     for in_place in plan.in_place:
         _move(edit, plan, in_place)
     placed = _placed(edit, plan, jobs)
@@ -87,7 +102,8 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, is_part: bool = F
 
 
 def gang_below_minimum(edit: Edit, plan: Plan) -> Rejected | None:
-    """The rejection of an applied plan after which a gang has fewer members than the plan names.
+    """The rejection of an applied plan after which a gang has fewer members than the plan names, or is larger than
+    before and below its minimum.
 
     Members may have ended since the plan was made: those that it places would run without them (invariant B6).
     """
@@ -97,11 +113,34 @@ def gang_below_minimum(edit: Edit, plan: Plan) -> Rejected | None:
     job = edit.job(key)
     allocs = edit.tx.rows(Tables.allocs, edit.tx.keys_where(Tables.allocs, "job", key))
     members = Counter(alloc.task_group for alloc in allocs if is_gang_member(alloc, job))
-    for group, least in sorted(plan.gang_members.items()):
+    enlarged = _enlarged(edit, job, allocs, members) if edit.rules_version >= GANG_GROWTH_RULES else {}
+    for group, named in sorted(plan.gang_members.items()):
+        least = max(named, enlarged.get(group, 0))
         if members[group] < least:
             text = f"would have {members[group]} of {least} members: others have ended since the plan was made"
             return stale(f'gang "{group}" of job "{plan.job_id}" in namespace "{plan.namespace}" {text}')
     return None
+
+
+def _enlarged(
+    edit: Edit, job: Job | None, allocs: Sequence[Allocation], members: Mapping[str, int]
+) -> dict[str, int]:
+    """The groups that a plan makes larger, with the number of members that must run together by the versions that it
+    places.
+
+    A drain moves single members of a gang that goes on with fewer, which makes it no larger. One that has ended before
+    the plan is applied no longer moves: its replacement would be one more.
+    """
+    if job is None:
+        return {}
+    before = Counter(a.task_group for a in edit.tx.base.allocs_of_job(*job.key) if is_gang_member(a, job))
+    count = {group.name: group.count for group in job.task_groups if members.get(group.name, 0) > before[group.name]}
+    least: dict[str, int] = {}
+    for alloc in allocs:
+        group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+        if alloc.create_index == edit.index and group is not None and group.name in count:
+            least[group.name] = max(least.get(group.name, 0), min(group.least, count[group.name]))
+    return least
 
 
 def _without_returned(edit: Edit, plan: Plan) -> Plan:
@@ -362,6 +401,28 @@ def _silent(edit: Edit, alloc: Allocation) -> ClientStatus | NotGiven:
     """The client status of an allocation stopped on a down or deleted node, whose client cannot report its end."""
     node = edit.tx.get(Tables.nodes, alloc.node_id)
     return status.CLIENT_LOST if node is None or node.status == status.NODE_DOWN else ""
+
+
+def _evaluate_late_updates(edit: Edit, plan: Plan) -> None:
+    """Evaluate the job again when an allocation that the plan updates in place has ended since the plan was made.
+
+    It has ended in its old version. The plan takes it for one of the new version, and so would nobody place what a
+    batch or system job lacks of that.
+    """
+    if not plan.in_place or edit.rules_version < LATE_UPDATE_RULES:
+        return
+    job = edit.job((plan.namespace, plan.job_id))
+    if job is None or job.stop or not any(_has_ended(edit.alloc(each.id)) for each in plan.in_place):
+        return
+    # A plan may be applied in several parts, each at an index of its own.
+    mint = mint_of(EvalSeed(seed=f"{plan.eval_id}/{edit.index}", now=plan.now))
+    rejected = put_evaluations(edit, (evaluation_of(job, status.TRIGGER_ALLOC_STOP, mint),))
+    assert rejected is None, rejected
+
+
+def _has_ended(alloc: Allocation | None) -> bool:
+    """Whether an allocation has ended by itself; who stops one evaluates its job."""
+    return alloc is None or (is_client_terminal(alloc) and not is_server_terminal(alloc))
 
 
 def _move(edit: Edit, plan: Plan, update: InPlaceUpdate) -> None:

@@ -35,5 +35,9 @@ ENDED_SERVICE_RULES: Final = 11
 """From here on the report that an allocation of a service has ended, which no server asked for, evaluates its job."""
 GANG_MEMBER_RULES: Final = 11
 """From here on `apply` refuses a plan that leaves a gang with fewer members than the plan names."""
-RULES_VERSION: Final = GANG_MEMBER_RULES
+GANG_GROWTH_RULES: Final = 12
+"""From here on `apply` refuses a plan that makes a gang larger and leaves it below its minimum, whatever the plan names."""
+LATE_UPDATE_RULES: Final = 12
+"""From here on `apply` evaluates a job again when a plan updates an allocation in place that has ended meanwhile."""
+RULES_VERSION: Final = LATE_UPDATE_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

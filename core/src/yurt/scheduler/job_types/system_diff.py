@@ -36,10 +36,14 @@ from yurt.structs.evaluation import DesiredUpdates
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.predicates import is_for_node, is_ready, is_terminal
+from yurt.structs.queueing.requeue import has_done_its_work
 from yurt.structs.status import (
     CLIENT_LOST,
     CLIENT_TERMINAL,
     CLIENT_UNKNOWN,
+    DESIRED_EVICT,
+    DESIRED_RUN,
+    DESIRED_STOP,
     JOB_SYSBATCH,
     SERVER_TERMINAL,
     TRIGGER_MAX_DISCONNECT,
@@ -131,9 +135,20 @@ class SystemDiff:
         return GroupTargets(placer, destructive, fresh)
 
     def _is_done(self, alloc: Allocation) -> bool:
-        """Whether a sysbatch allocation has completed for this version, so that it is not run again."""
-        is_ended = alloc.client_status in CLIENT_TERMINAL and alloc.client_status != CLIENT_LOST
-        return self._job.type == JOB_SYSBATCH and is_ended and is_current(alloc, self._job)
+        """Whether a sysbatch allocation of this version has ended or is stopping for good, so that its node gets no
+        other one.
+
+        The end of one that stops is decided already: what its client will report of it changes nothing.
+        """
+        if self._job.type != JOB_SYSBATCH or not is_current(alloc, self._job):
+            return False
+        if alloc.desired_status == DESIRED_EVICT:
+            return has_done_its_work(alloc)
+        if alloc.desired_status == DESIRED_STOP and alloc.desired_transition.migrate_disable_placement:
+            return True
+        is_stopping = alloc.desired_status == DESIRED_STOP and not alloc.desired_transition.reschedule
+        is_ended = alloc.desired_status == DESIRED_RUN and alloc.client_status in CLIENT_TERMINAL
+        return (is_stopping or is_ended) and alloc.client_status != CLIENT_LOST
 
     def _keep(self, group: TaskGroup, alloc: Allocation, outdated: list[Allocation]) -> bool:
         """Decide about one allocation; returns whether its node needs no other one."""
@@ -144,7 +159,8 @@ class SystemDiff:
         counts = self.counts[group.name]
         if kind == MIGRATE:
             # On a ready node a user has stopped the allocation, and no other event would bring the next one.
-            is_renewed = job.type != JOB_SYSBATCH and node is not None and is_ready(node)
+            is_wanted = job.type != JOB_SYSBATCH or alloc.desired_transition.reschedule
+            is_renewed = is_wanted and node is not None and is_ready(node)
             self._stop(alloc, why.MIGRATING if is_renewed else why.NODE_TAINTED)
             return not is_renewed
         if kind in (LOST, EXPIRING):
