@@ -241,7 +241,8 @@ def _assert_true(trial: DryRun, group: TaskGroup, number: int, text: str) -> Non
         groups = [group, *(alloc.job.group(group.name) for alloc in allocs if alloc.job is not None)]
         leasts = {min(each.least, group.count) for each in groups if each is not None and each.gang is not None}
         assert any(f"of the {least} that must" in text for least in leasts)
-        assert any(alloc.client_status in ("failed", "lost", "complete") for alloc in allocs)
+        is_leaving = (alloc.desired_transition.migrate for alloc in allocs)
+        assert any(is_leaving) or any(alloc.client_status in ("failed", "lost", "complete") for alloc in allocs)
     if "out of reach" in text:
         ready = {node.id for node in machine.context.snapshot.nodes.values() if node.status == "ready"}
         away = (alloc.node_id not in ready or alloc.client_status == "unknown" for alloc in allocs)

@@ -298,6 +298,44 @@ def test_canaries_do_not_count_among_the_members_of_the_version_that_they_are_to
     assert not _attempt(state, newer).plan.placements
 
 
+def _with_new_version(least: int | None, *, nodes: int) -> Snapshot:
+    """Three members of a version run, each on a node of its own, and the next one is a gang that tries three canaries."""
+    update = UpdateStrategy(max_parallel=1, canary=3)
+    group = replace(_group("gang", 3, ROOM, least=least), update=update)
+    job = _job(group)
+    state = _state(3, job)
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    task = replace(group.tasks[0], env={"A": "b"})
+    made = (c.RegisterNode(node=_node(10 + number)) for number in range(nodes))
+    return _with(state, *made, c.RegisterJob(job=_job(replace(group, gang=Gang(), tasks=(task,)))))
+
+
+@pytest.mark.parametrize("least", [None, 0])
+def test_canaries_of_a_gang_that_do_not_find_room_as_a_whole_are_not_placed(least: int | None) -> None:
+    state = _with_new_version(least, nodes=1)
+    job = state.jobs["default", "web"]
+    made = _attempt(state, job)
+    assert not made.plan.placements
+    metric = made.outcome.evaluation.failed_tg_allocs["gang"]
+    assert metric.gang == "1 of the 3 that must run together finds room"
+    state = _with(state, *(c.RegisterNode(node=_node(20 + number)) for number in range(2)))
+    assert _placed(_attempt(state, job)) == {"gang": 3}
+
+
+@pytest.mark.parametrize(("least", "placed"), [(0, {}), (None, {"gang": 1})])
+def test_canaries_make_up_for_no_lost_member_of_the_version_before(least: int | None, placed: dict[str, int]) -> None:
+    state = _with_new_version(least, nodes=3)
+    job = state.jobs["default", "web"]
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+    first, second, _ = (each for each in state.allocs.values() if each.job is not None and each.job.version == 0)
+    down = [c.SetNodeStatus(node_id=each.node_id, status="down", updated_at=1) for each in (first, second)]
+    state = _with(state, *down, c.RegisterNode(node=_node(30)))
+    made = _attempt(state, job)
+    assert _placed(made) == placed, "one of the two finds room"
+    command = replace(c.ApplyPlan(plan=made.plan), rules_version=RULES_VERSION)
+    assert isinstance(apply(state, command, index=state.index + 1).result, c.Applied)
+
+
 def test_lost_members_of_a_batch_gang_do_not_count_as_finished_although_their_tasks_had_ended() -> None:
     job = _job(_group("gang", 5, ROOM, least=3), type="batch")
     state = _state(3, job)

@@ -43,6 +43,7 @@ from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
 from yurt.structs.predicates import (
     alloc_index,
+    is_canary,
     is_client_terminal,
     is_gang_member,
     is_ready,
@@ -113,34 +114,40 @@ def gang_below_minimum(edit: Edit, plan: Plan) -> Rejected | None:
     job = edit.job(key)
     allocs = edit.tx.rows(Tables.allocs, edit.tx.keys_where(Tables.allocs, "job", key))
     members = Counter(alloc.task_group for alloc in allocs if is_gang_member(alloc, job))
-    enlarged = _enlarged(edit, job, allocs, members) if edit.rules_version >= GANG_GROWTH_RULES else {}
+    enlarged = _enlarged_in_part(edit, job, allocs) if edit.rules_version >= GANG_GROWTH_RULES else {}
     for group, named in sorted(plan.gang_members.items()):
-        least = max(named, enlarged.get(group, 0))
-        if members[group] < least:
-            text = f"would have {members[group]} of {least} members: others have ended since the plan was made"
+        found, least = enlarged.get(group, (members[group], named))
+        if found < least:
+            text = f"would have {found} of {least} members: others have ended since the plan was made"
             return stale(f'gang "{group}" of job "{plan.job_id}" in namespace "{plan.namespace}" {text}')
     return None
 
 
-def _enlarged(
-    edit: Edit, job: Job | None, allocs: Sequence[Allocation], members: Mapping[str, int]
-) -> dict[str, int]:
-    """The groups that a plan makes larger, with the number of members that must run together by the versions that it
-    places.
+def _enlarged_in_part(edit: Edit, job: Job | None, allocs: Sequence[Allocation]) -> dict[str, tuple[int, int]]:
+    """The groups that a plan makes larger without their minimum, with their members and those that must run together by
+    the versions that it places.
 
     A drain moves single members of a gang that goes on with fewer, which makes it no larger. One that has ended before
-    the plan is applied no longer moves: its replacement would be one more.
+    the plan is applied no longer moves: its replacement would be one more. Canaries count apart from the others.
     """
     if job is None:
         return {}
-    before = Counter(a.task_group for a in edit.tx.base.allocs_of_job(*job.key) if is_gang_member(a, job))
-    count = {group.name: group.count for group in job.task_groups if members.get(group.name, 0) > before[group.name]}
-    least: dict[str, int] = {}
-    for alloc in allocs:
-        group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
-        if alloc.create_index == edit.index and group is not None and group.name in count:
-            least[group.name] = max(least.get(group.name, 0), min(group.least, count[group.name]))
-    return least
+    counts = {group.name: group.count for group in job.task_groups}
+    before = Counter(map(_gang_of, (a for a in edit.tx.base.allocs_of_job(*job.key) if is_gang_member(a, job))))
+    after = Counter(map(_gang_of, (alloc for alloc in allocs if is_gang_member(alloc, job))))
+    found: dict[str, tuple[int, int]] = {}
+    for new in allocs:
+        gang, group = _gang_of(new), new.job.group(new.task_group) if new.job is not None else None
+        if new.create_index != edit.index or group is None or after[gang] <= before[gang]:
+            continue
+        least = min(group.least, counts.get(group.name, 0))
+        if after[gang] < least:
+            found[group.name] = (after[gang], least)
+    return found
+
+
+def _gang_of(alloc: Allocation) -> tuple[str, bool]:
+    return alloc.task_group, is_canary(alloc)
 
 
 def _without_returned(edit: Edit, plan: Plan) -> Plan:

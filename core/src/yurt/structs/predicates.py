@@ -109,6 +109,11 @@ def is_gang_member(alloc: Allocation, job: Job | None) -> bool:
     return is_own and has_completed(alloc)
 
 
+def is_canary(alloc: Allocation) -> bool:
+    """Whether the allocation is a canary that is not promoted yet; canaries of a gang are a gang of their own."""
+    return alloc.deployment_status is not None and alloc.deployment_status.canary
+
+
 def unknown_since(alloc: Allocation) -> int:
     """The start of the allocation's present unknown period by the servers' clock; 0 without one."""
     since = 0

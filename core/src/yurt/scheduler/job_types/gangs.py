@@ -11,7 +11,7 @@ from yurt.scheduler.job_types.plan_draft import PlanDraft
 from yurt.sdk.value import replace
 from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.predicates import is_gang_member
+from yurt.structs.predicates import is_canary, is_gang_member
 
 
 def placeable_text(placeable: int, required: str) -> str:
@@ -26,6 +26,15 @@ class GangMinimums(NamedTuple):
     """The placements that the plan check must accept."""
     members: Mapping[str, int]
     """The members after the plan, which `apply` counts: the minimum, or all of a gang that goes on with fewer."""
+
+
+class _Part(NamedTuple):
+    """The canaries of a group, or its other members: those that stay, those placed, and the number that must run
+    together."""
+
+    members: int
+    placed: int
+    least: int
 
 
 NO_MINIMUMS: Final = GangMinimums({}, {})
@@ -45,12 +54,11 @@ class Gangs:
             if group.name not in draft.failed or group.name in self.broken:
                 continue
             # Only groups that failed: a gang of which all wanted members were placed is whole by its own count.
-            placed = sum(1 for placement in draft.placements if placement.task_group == group.name)
-            members, least = self._members(group, draft) + placed, self._least(group, draft)
-            if members < least:
-                text = placeable_text(members, f"the {least} that must run together")
-                self.broken[group.name] = replace(draft.failed[group.name], gang=text)
-                is_new = True
+            for part in self._parts(group, draft):
+                if part.members + part.placed < part.least:
+                    text = placeable_text(part.members + part.placed, f"the {part.least} that must run together")
+                    self.broken[group.name] = replace(draft.failed[group.name], gang=text)
+                    is_new = True
         return is_new
 
     def minimums(self, draft: PlanDraft) -> GangMinimums:
@@ -61,12 +69,14 @@ class Gangs:
         placed = Counter(members_placed)
         accepted, members = dict[str, int](), dict[str, int]()
         for group in self._groups(placed):
-            name, least, present = group.name, self._least(group, draft), self._members(group, draft)
+            name, parts = group.name, self._parts(group, draft)
             # A gang may run with fewer members while others wait, but not while members failed: they would be left out.
-            assert name not in draft.failed or least - present <= placed[name], (name, "below its minimum")
-            if least > present:
-                accepted[name] = least - present
-            if (after := min(least, present + placed[name])) > 0:
+            is_whole = all(part.least <= part.members + part.placed for part in parts)
+            assert name not in draft.failed or is_whole, (name, "below its minimum")
+            if missing := sum(max(0, part.least - part.members) for part in parts):
+                accepted[name] = missing
+            present, least = self._members(group, draft), max(part.least for part in parts)
+            if (after := min(least, sum(present.values()) + placed[name])) > 0:
                 members[name] = after
         return GangMinimums(accepted, members)
 
@@ -84,24 +94,34 @@ class Gangs:
         job = self._context.job
         return [group for group in job.task_groups if group.name in names] if job is not None else []
 
-    def _least(self, group: TaskGroup, draft: PlanDraft) -> int:
-        """The number of members that must run together; 0 without a gang.
+    def _parts(self, group: TaskGroup, draft: PlanDraft) -> list[_Part]:
+        """The group's canaries and its other members, as far as the plan places some; the latter if it places none.
 
-        While canaries try a version, others are placed by the version before, which may have another minimum.
+        Canaries are a gang of their own until their promotion. While they try a version, others are placed by the
+        version before, which may have another minimum.
         """
         context, job = self._context, self._context.job
-        if job is None or not job.version:
-            return group.least
-        older = {each.job_version for each in draft.placements if each.task_group == group.name} - {job.version}
-        versions = (context.snapshot.version(job.namespace, job.id, version) for version in sorted(older))
-        groups = (version.group(group.name) for version in versions if version is not None)
-        return min(group.count, max([group.least, *(each.least for each in groups if each is not None)]))
+        assert job is not None, "an attempt without a job places nothing"
+        versions: dict[bool, list[int]] = {}
+        for each in draft.placements:
+            if each.task_group == group.name:
+                is_trial = each.deployment_status is not None and each.deployment_status.canary
+                versions.setdefault(is_trial, []).append(each.job_version)
+        members, parts = self._members(group, draft), []
+        for is_trial, placed in sorted((versions or {False: []}).items()):
+            older = (context.snapshot.version(job.namespace, job.id, each) for each in {*placed} - {job.version})
+            groups = [each.group(group.name) for each in older if each is not None]
+            groups += [group] if job.version in placed or not placed else []
+            least = min(group.count, max((each.least for each in groups if each is not None), default=0))
+            parts.append(_Part(members[is_trial], len(placed), least))
+        return parts
 
-    def _members(self, group: TaskGroup, draft: PlanDraft) -> int:
-        """The number of members apart from new ones: those that continue and those that have finished."""
+    def _members(self, group: TaskGroup, draft: PlanDraft) -> Counter[bool]:
+        """The numbers of members apart from new ones, of canaries and of others: those that continue and those that have
+        finished."""
         stopped = draft.stopped_ids()
-        return sum(
-            1
+        return Counter(
+            is_canary(alloc)
             for alloc in self._context.allocs
             if alloc.task_group == group.name and alloc.id not in stopped and is_gang_member(alloc, self._context.job)
         )

@@ -26,7 +26,7 @@ from yurt.state.usage import is_using, usage_of
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, ApplyPlan, LaunchPeriodicJob
-from yurt.structs.predicates import is_ready, is_server_terminal, is_terminal
+from yurt.structs.predicates import is_canary, is_ready, is_server_terminal, is_terminal
 from yurt.structs.rules import DEVICE_CHECK_RULES
 
 LISTED: Final[tuple[type[Rows[Any, Any]], ...]] = (AllocationRows, DeploymentRows, EvaluationRows, JobRows, NodeRows)
@@ -152,10 +152,12 @@ def gangs_in_part(before: Snapshot, state: Snapshot, allocs: Iterable[Change]) -
 
 
 def _members(state: Snapshot, added: Allocation) -> int:
-    """The number of allocations of an allocation's group that run or have completed."""
+    """The number of allocations of an allocation's group that run or have completed; canaries are a gang of their own."""
     allocs = state.allocs_of_job(added.namespace, added.job_id)
-    of_group = [each for each in allocs if each.task_group == added.task_group]
-    return sum(not is_terminal(each) or each.client_status == status.CLIENT_COMPLETE for each in of_group)
+    of_gang = [
+        each for each in allocs if each.task_group == added.task_group and is_canary(each) == is_canary(added)
+    ]
+    return sum(not is_terminal(each) or each.client_status == status.CLIENT_COMPLETE for each in of_gang)
 
 
 def _of_reconnects(state: Snapshot, allocs: Iterable[Change]) -> str:
