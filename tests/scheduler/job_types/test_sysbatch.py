@@ -1,4 +1,4 @@
-"""Sysbatch jobs run once on each node in each version: what counts as run, and what a plan that came too late leaves."""
+"""Sysbatch jobs run once on each node in each version: what counts as run, and what a late plan leaves."""
 
 from __future__ import annotations
 

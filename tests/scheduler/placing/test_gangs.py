@@ -299,7 +299,7 @@ def test_canaries_do_not_count_among_the_members_of_the_version_that_they_are_to
 
 
 def _with_new_version(least: int | None, *, nodes: int) -> Snapshot:
-    """Three members of a version run, each on a node of its own, and the next one is a gang that tries three canaries."""
+    """Three members of a version run, each on its own node, and the next one is a gang that tries three canaries."""
     update = UpdateStrategy(max_parallel=1, canary=3)
     group = replace(_group("gang", 3, ROOM, least=least), update=update)
     job = _job(group)

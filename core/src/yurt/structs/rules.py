@@ -36,7 +36,7 @@ ENDED_SERVICE_RULES: Final = 11
 GANG_MEMBER_RULES: Final = 11
 """From here on `apply` refuses a plan that leaves a gang with fewer members than the plan names."""
 GANG_GROWTH_RULES: Final = 12
-"""From here on `apply` refuses a plan that makes a gang larger and leaves it below its minimum, whatever the plan names."""
+"""From here on `apply` refuses a plan that makes a gang larger and leaves it below its minimum."""
 LATE_UPDATE_RULES: Final = 12
 """From here on `apply` evaluates a job again when a plan updates an allocation in place that has ended meanwhile."""
 RULES_VERSION: Final = LATE_UPDATE_RULES

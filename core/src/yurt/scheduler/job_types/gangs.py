@@ -28,7 +28,7 @@ class GangMinimums(NamedTuple):
     """The members after the plan, which `apply` counts: the minimum, or all of a gang that goes on with fewer."""
 
 
-class _Part(NamedTuple):
+class _GangPart(NamedTuple):
     """The canaries of a group, or its other members: those that stay, those placed, and the number that must run
     together."""
 
@@ -94,7 +94,7 @@ class Gangs:
         job = self._context.job
         return [group for group in job.task_groups if group.name in names] if job is not None else []
 
-    def _parts(self, group: TaskGroup, draft: PlanDraft) -> list[_Part]:
+    def _parts(self, group: TaskGroup, draft: PlanDraft) -> list[_GangPart]:
         """The group's canaries and its other members, as far as the plan places some; the latter if it places none.
 
         Canaries are a gang of their own until their promotion. While they try a version, others are placed by the
@@ -113,12 +113,12 @@ class Gangs:
             groups = [each.group(group.name) for each in older if each is not None]
             groups += [group] if job.version in placed or not placed else []
             least = min(group.count, max((each.least for each in groups if each is not None), default=0))
-            parts.append(_Part(members[is_trial], len(placed), least))
+            parts.append(_GangPart(members[is_trial], len(placed), least))
         return parts
 
     def _members(self, group: TaskGroup, draft: PlanDraft) -> Counter[bool]:
-        """The numbers of members apart from new ones, of canaries and of others: those that continue and those that have
-        finished."""
+        """The numbers of members apart from new ones, those that continue or have finished, by whether they are
+        canaries."""
         stopped = draft.stopped_ids()
         return Counter(
             is_canary(alloc)

@@ -152,11 +152,10 @@ def gangs_in_part(before: Snapshot, state: Snapshot, allocs: Iterable[Change]) -
 
 
 def _members(state: Snapshot, added: Allocation) -> int:
-    """The number of allocations of an allocation's group that run or have completed; canaries are a gang of their own."""
+    """The number of allocations of an allocation's group that run or have completed; canaries are a gang of their
+    own."""
     allocs = state.allocs_of_job(added.namespace, added.job_id)
-    of_gang = [
-        each for each in allocs if each.task_group == added.task_group and is_canary(each) == is_canary(added)
-    ]
+    of_gang = [each for each in allocs if each.task_group == added.task_group and is_canary(each) == is_canary(added)]
     return sum(not is_terminal(each) or each.client_status == status.CLIENT_COMPLETE for each in of_gang)
 
 

@@ -192,15 +192,19 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.scheduler.job_types.gangs",
-                "            if members < least:\n",
-                "            if members < least and not placed:\n",
+                "if part.members + part.placed < part.least:\n",
+                "if part.members + part.placed < part.least and not part.placed:\n",
             ),
             Patch(
                 "yurt.scheduler.job_types.gangs",
-                "            assert name not in draft.failed or least - present <= placed[name], "
-                '(name, "below its minimum")\n'
-                "            if least > present:\n",
-                "            if present < least <= present + placed[name]:\n",
+                '            assert name not in draft.failed or is_whole, (name, "below its minimum")\n'
+                "            if missing := sum(max(0, part.least - part.members) for part in parts):\n",
+                "            if is_whole and (missing := sum(max(0, part.least - part.members) for part in parts)):\n",
+            ),
+            Patch(  # in `apply` too, which refuses whatever would enlarge a gang in part
+                "yurt.fsm.plans",
+                "found, least = enlarged.get(group, (members[group], named))",
+                "found, least = members[group], named",
             ),
         ),
         ("B6",),
