@@ -16,7 +16,7 @@ from yurt.rpc.limits import RpcLimits
 from yurt.rpc.link import Link
 from yurt.rpc.listener import Caller, Listener, PeerSession
 from yurt.rpc.peer import ConnectionLost, Peer, Served
-from yurt.rpc.proxy import far_port
+from yurt.rpc.proxy import Terms, far_port
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
 from yurt.testing.unique_ports import quiet_port
@@ -118,6 +118,14 @@ async def test_both_ends_call_over_one_connection() -> None:
     async with asyncio.timeout(60):
         await far.went.wait()
     await far.listener.stop()
+
+
+def test_proxies_of_one_port_share_their_class_whatever_their_terms() -> None:
+    async def peer() -> Peer:
+        raise AssertionError
+
+    proxies = [far_port(ECHO, "echo", peer, terms=Terms(repeats=each)) for each in (True, False)]
+    assert type(proxies[0]) is type(proxies[1]) is type(far_port(ECHO, "echo", peer))
 
 
 async def test_an_agent_that_is_refused_learns_why(monkeypatch: pytest.MonkeyPatch) -> None:

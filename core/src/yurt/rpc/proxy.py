@@ -41,15 +41,18 @@ class Terms(msgspec.Struct, frozen=True):
 class _Far:
     """A remote port; its class is generated once per contract."""
 
-    __slots__ = ("get_peer", "port")
+    __slots__ = ("get_peer", "port", "terms")
 
-    def __init__(self, port: str, get_peer: GetPeer) -> None:
+    def __init__(self, port: str, get_peer: GetPeer, terms: Terms) -> None:
         self.port = port
         self.get_peer = get_peer
+        self.terms = terms
 
 
-_made: dict[tuple[int, bool], tuple[Contract, type[_Far]]] = {}
-"""Classes by contract; the contract is kept alive so that its identity is not reused. There are as many as ports."""
+_made: dict[int, tuple[Contract, type[_Far]]] = {}
+"""Classes by contract, which is kept alive so that its identity is not reused. There are as many as ports: one for each
+proxy would be a large part of what a forwarded call costs, and garbage that only the cyclic collector frees."""
+_ONCE, _REPEATED = Terms(), Terms(repeats=True)
 
 
 def far_port(
@@ -59,18 +62,14 @@ def far_port(
 
     `repeats`: a call whose connection ends is made again on the next one; only for a port whose calls bear that.
     """
-    if terms is not None:
-        return _far_class(contract, terms)(name, get_peer)
-    key = id(contract), repeats
+    key = id(contract)
     if key not in _made:
-        _made[key] = contract, _far_class(contract, Terms(repeats))
-    return _made[key][1](name, get_peer)
+        _made[key] = contract, _far_class(contract)
+    return _made[key][1](name, get_peer, terms or (_REPEATED if repeats else _ONCE))
 
 
-def _far_class(contract: Contract, terms: Terms) -> type[_Far]:
-    calls = {
-        method.name: _stream_call(method) if method.is_stream else _call(method, terms) for method in contract.values()
-    }
+def _far_class(contract: Contract) -> type[_Far]:
+    calls = {method.name: _stream_call(method) if method.is_stream else _call(method) for method in contract.values()}
     return type("FarPort", (_Far,), {"__slots__": (), **calls})
 
 
@@ -81,12 +80,10 @@ def _stream_call(method: PortMethod) -> Callable[..., Any]:
     return stream
 
 
-def _call(method: PortMethod, terms: Terms) -> Callable[..., Any]:
-    least_s = terms.limits_s.get(method.name, ANSWER_LIMIT_S)
-
+def _call(method: PortMethod) -> Callable[..., Any]:
     async def call(self: _Far, *args: Any, **kwargs: Any) -> Any:
-        request = method.pack(args, kwargs)
-        limit_s = getattr(request, "timeout_s", 0.0) + least_s
+        request, terms = method.pack(args, kwargs), self.terms
+        limit_s = getattr(request, "timeout_s", 0.0) + terms.limits_s.get(method.name, ANSWER_LIMIT_S)
         get_next = self.get_peer if terms.repeats else None
         try:
             peer = await self.get_peer()

@@ -18,7 +18,7 @@ import msgspec
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.sdk.value import Value, replace
-from yurt.storage.etcd.candidacy import Candidacy, LeaderObservation, Reason
+from yurt.storage.etcd.candidacy import HEARD_S, Candidacy, LeaderObservation, Reason
 from yurt.storage.etcd.client import Compacted, EtcdClient, HistoryLost, NoSpace
 from yurt.storage.etcd.interruptible_waits import Interrupt
 from yurt.storage.etcd.key_layout import Epoch, KeyLayout, LogMark, decode_head, get, is_at, put
@@ -36,6 +36,8 @@ ALIVE_LIMIT_S: Final = 1.0
 ANSWER_S: Final = 3.0
 """The seconds without an answer from etcd after which a leader loses its term."""
 STATUS_LIMIT_S: Final = 1.0
+STATUS_PAUSE_S: Final = 0.5
+"""The seconds between two looks at this server's etcd member while the leader is heard; else it looks at each poll."""
 FORGOTTEN_S: Final = 2.0
 """The seconds of silence after which a leader is not reported any more."""
 RETRY_PAUSE_S: Final = 0.2
@@ -116,6 +118,9 @@ class Leading:
         self._heard_at = env.monotonic()
         self._answered_at = 0.0
         self._head_before = 0
+        self._own_led = False
+        """Whether this server's etcd member led at the last look, at `_looked_at`."""
+        self._looked_at = -STATUS_PAUSE_S
 
     def fence(self, term: EtcdTerm) -> Message:
         """The comparison that the term is still valid."""
@@ -264,15 +269,24 @@ class Leading:
             self.lose(term, "another one has begun")
 
     async def _own_leads(self) -> bool | None:
+        """Whether this server's etcd member leads; None without one.
+
+        While a leader is heard the answer may be `STATUS_PAUSE_S` old: followers would ask ten times a second.
+        """
         if not self.own_endpoint:
             return None
+        now, is_led = self.env.monotonic(), self.seen.epoch.server not in ("", self.name)
+        if is_led and now - self._heard_at <= HEARD_S and now - self._looked_at < STATUS_PAUSE_S:
+            return self._own_led
+        self._looked_at, self._own_led = now, False
         try:
             status = await member_status(self._client, self.own_endpoint, timeout_s=STATUS_LIMIT_S)
         except YurtError:
             return False
         if any("NOSPACE" in error for error in status.errors):
             self._on_no_space()
-        return status.is_leader
+        self._own_led = status.is_leader
+        return self._own_led
 
     def _publish(self) -> None:
         """Publish the leader as this server knows it."""

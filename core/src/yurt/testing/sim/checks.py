@@ -17,6 +17,7 @@ from collections.abc import Iterable
 
 from yurt.fsm.snapshot import digest
 from yurt.scheduler.devices.overbooking import overbooked
+from yurt.sdk.value import replace
 from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.state import Change, Changes, Snapshot
 from yurt.state.usage import usage_of
@@ -39,6 +40,9 @@ KEPT_STATES = 2_000
 NOWHERE_S = 60.0
 """How long the end of an evaluation that left the queues may take to be stored, pauses and slow disks included."""
 BATCHES = frozenset({status.JOB_BATCH, status.JOB_SYSBATCH})
+JOBS_KEPT = 1_000
+_job_digests: dict[int, tuple[Job, bytes]] = {}
+"""Digests by the identity of a job, which is kept so that its identity is not given to another."""
 
 
 Rows = list[tuple[str, object, object]]
@@ -343,8 +347,22 @@ def _digest_of(changes: Changes) -> bytes:
     """A digest of the rows that a command wrote, over every field."""
     hasher = hashlib.blake2b(digest_size=8)
     for change in changes:
-        hasher.update(repr((change.table, change.key, change.after)).encode())
+        row = change.after
+        if isinstance(row, Allocation) and row.job is not None:
+            hasher.update(_job_digest(row.job))
+            row = replace(row, job=None)
+        hasher.update(repr((change.table, change.key, row)).encode())
     return hasher.digest()
+
+
+def _job_digest(job: Job) -> bytes:
+    """A digest of a job; the allocations of a version share it, and its text is longer than all else of theirs."""
+    known = _job_digests.get(id(job))
+    if known is None:
+        if len(_job_digests) >= JOBS_KEPT:
+            _job_digests.clear()
+        known = _job_digests[id(job)] = (job, hashlib.blake2b(repr(job).encode(), digest_size=8).digest())
+    return known[1]
 
 
 def _hold(is_held: bool, text: str) -> None:

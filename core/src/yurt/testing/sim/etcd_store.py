@@ -74,6 +74,11 @@ class EtcdStore:
             count=len(keys),
         )
 
+    def first_key(self, key: bytes, range_end: bytes) -> bytes:
+        """The first key of a range; empty when there is none."""
+        at = bisect_left(self._keys, key)
+        return self._keys[at] if at < len(self._keys) and is_within(self._keys[at], key, range_end) else b""
+
     def _kv(self, key: bytes, *, keys_only: bool = False) -> Message:
         row = self._rows[key]
         return message(

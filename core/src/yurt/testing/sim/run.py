@@ -192,8 +192,7 @@ class Cluster:
             raise Violation(self.loop.failures[0])
         if problem := self.trimmed.problem(self.loop.time()):
             raise Violation(problem)
-        unhindered = self.nemesis.unhindered()
-        if problem := self.waiting.problem(newest_state(self.servers), unhindered, self.loop.time()):
+        if problem := self.waiting.problem(newest_state(self.servers), self.nemesis.unhindered, self.loop.time()):
             raise Violation(problem)
         for agent in self.servers:
             server = agent.server

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -17,7 +17,6 @@ import msgspec
 from yurt.server.log.event_buffer import Event
 from yurt.state import Snapshot
 from yurt.storage.etcd.key_layout import Epoch, KeyLayout
-from yurt.storage.etcd.messages import message
 from yurt.structs import status
 from yurt.testing.sim.agents import REGION, ClientAgent, ServerAgent, SimServer
 from yurt.testing.sim.checks import Violation
@@ -64,9 +63,8 @@ class TrimmedLog:
 
     def problem(self, now_s: float) -> str:
         """The entries that were trimmed too early; "" for none."""
-        request = message("RangeRequest", key=self._keys.log, range_end=self._keys.log_end, limit=1, keys_only=True)
-        kvs = self._etcd.store.range(request).kvs
-        first = self._keys.first_index(kvs[0].key) if kvs else self._first
+        key = self._etcd.store.first_key(self._keys.log, self._keys.log_end)
+        first = self._keys.first_index(key) if key else self._first
         is_trimmed = first != self._first
         if is_trimmed or now_s - self._listed_s >= LIST_S:
             self._listed_s = now_s
@@ -90,11 +88,22 @@ class WaitingNodes:
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
+        self._nodes: object = None
+        """The table of which `_initializing` was made: it changes much less often than it is looked at."""
+        self._initializing: frozenset[str] = frozenset()
+        """The ids of nodes that are not ready yet."""
 
-    def problem(self, state: Snapshot, unhindered: Iterable[ClientAgent], now_s: float) -> str:
+    def problem(self, state: Snapshot, unhindered: Callable[[], Iterable[ClientAgent]], now_s: float) -> str:
         """The clients that have waited for too long; "" for none."""
-        nodes = [(each.name, state.nodes.get(each.node_id)) for each in unhindered if each.is_up]
-        waiting = [name for name, node in nodes if node is not None and node.status == status.NODE_INIT]
+        if state.nodes is not self._nodes:
+            self._nodes = state.nodes
+            self._initializing = frozenset(
+                node.id for node in state.nodes.values() if node.status == status.NODE_INIT
+            )
+        if not self._initializing:
+            self._since.clear()
+            return ""
+        waiting = [each.name for each in unhindered() if each.is_up and each.node_id in self._initializing]
         self._since = {name: self._since.get(name, now_s) for name in waiting}
         late = [name for name, since_s in self._since.items() if now_s - since_s > READY_S]
         return f"E1 {late} have been initializing for {READY_S:g} s, and nothing hinders them" if late else ""
