@@ -16,7 +16,13 @@ from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.state.claims import source_of
-from yurt.state.host_volumes import access_mode, has_other_writer, host_requests, refusal_of_node
+from yurt.state.host_volumes import (
+    access_mode,
+    has_other_writer,
+    host_requests,
+    is_single_writer,
+    refusal_of_node,
+)
 from yurt.state.tables import JobKey
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, HostVolumeCommand, PutHostVolume, Rejected
@@ -24,7 +30,7 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import Plan
 from yurt.structs.predicates import alloc_index
-from yurt.structs.rules import HOST_VOLUME_RULES, PLACEMENT_VOLUME_RULES
+from yurt.structs.rules import HOST_VOLUME_RULES, PLACEMENT_VOLUME_RULES, SINGLE_WRITER_RULES
 from yurt.structs.status import NODE_READY
 from yurt.structs.volumes.host import PENDING, READY, SINGLE_WRITER, UNAVAILABLE, HostVolume, TaskGroupHostVolumeClaim
 
@@ -152,18 +158,26 @@ def withdrawn_volume(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
     return ""
 
 
-def writer_conflict(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
-    """The reason why the group cannot write to a single-writer volume; "" when it can."""
+def writer_conflict(edit: Edit, plan: Plan, job: Job, group: TaskGroup, writers: dict[str, dict[str, bool]]) -> str:
+    """The reason why the group cannot write to a volume, because it or another writer is a single one; "" when it can.
+
+    `writers` are those of the plan's groups so far: for each volume the names of allocations, and whether each is a
+    single writer.
+    """
     writing = [request for request in host_requests(group) if not request.read_only]
+    is_checked = edit.rules_version >= SINGLE_WRITER_RULES
     for placement in plan.placements if writing else ():
         node: Node | None = edit.tx.get(Tables.nodes, placement.node_id)
         for request in writing if node is not None and placement.task_group == group.name else ():
             source = source_of(request, alloc_index(placement.name))
             offered = node.host_volumes.get(source) if node is not None else None
             volume: HostVolume | None = edit.tx.get(Tables.host_volumes, offered.id) if offered is not None else None
-            if volume is None or access_mode(volume, request) != SINGLE_WRITER:
+            if volume is None or not (is_checked or access_mode(volume, request) == SINGLE_WRITER):
                 continue
-            if has_other_writer(edit.tx.base, volume, job.key, placement.name):
+            known, is_single = writers.setdefault(volume.id, {}), is_single_writer(volume, request)
+            known[placement.name] = is_single
+            is_second = is_checked and len(known) > 1 and any(known.values())
+            if is_second or has_other_writer(edit.tx.base, volume, request, job.key, placement.name):
                 return f'host volume "{source}" has its single writer'
     return ""
 

@@ -196,6 +196,7 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
     existing = edit.tx.present(Tables.allocs, ids)
     if existing or "" in ids or len(set(ids)) < len(ids):
         return invalid(f'the plan places allocation "{existing[0] if existing else ""}" that is there already')
+    writers: dict[str, dict[str, bool]] = {}
     for version, group in sorted(set(map(GROUP_OF, plan.placements))):
         job = _version(edit, plan, version)
         if job is None:
@@ -207,9 +208,9 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
             withdrawn = withdrawn_volume(edit, plan, job, task_group)
             if withdrawn:
                 return stale(withdrawn)
-            conflict_text = _claimed(edit, plan, job, task_group) or writer_conflict(edit, plan, job, task_group)
-            if conflict_text:
-                return conflict(conflict_text)
+            text = _claimed(edit, plan, job, task_group) or writer_conflict(edit, plan, job, task_group, writers)
+            if text:
+                return conflict(text)
     node_ids = {placement.node_id for placement in plan.placements}
     present = edit.tx.present(Tables.nodes, node_ids)
     missing = node_ids.difference(present)

@@ -1,7 +1,8 @@
 """Dynamic host volumes: whether a group's request fits one, its writers, and sticky claims.
 
 A request without an access mode is content with any that allows what it does. A single writer shares its volume with
-readers only; a former allocation of the same name does not count, for its successor waits for its end.
+readers only, whether it or the other one came first; a former allocation of the same name does not count, for its
+successor waits for its end.
 """
 
 from __future__ import annotations
@@ -71,11 +72,24 @@ def refusal_of_node(
     )
 
 
-def has_other_writer(snapshot: Snapshot, volume: HostVolume, key: tuple[str, str], name: str) -> bool:
-    """Whether another allocation writes to the volume, except a predecessor of the same job and name."""
+def is_single_writer(volume: HostVolume, request: VolumeRequest) -> bool:
+    """Whether the request wants to be the volume's only writer."""
+    return not request.read_only and modes.SINGLE_WRITER in (request.access_mode, access_mode(volume, request))
+
+
+def has_other_writer(
+    snapshot: Snapshot, volume: HostVolume, request: VolumeRequest, key: tuple[str, str], name: str
+) -> bool:
+    """Whether a writer excludes the request to write, because one of both is a single writer.
+
+    A predecessor of the same job and name does not count.
+    """
+    is_single = is_single_writer(volume, request)
     return any(
-        not request.read_only and ((alloc.namespace, alloc.job_id), alloc.name) != (key, name)
-        for alloc, request in users(snapshot, volume)
+        not other.read_only
+        and (is_single or is_single_writer(volume, other))
+        and ((alloc.namespace, alloc.job_id), alloc.name) != (key, name)
+        for alloc, other in users(snapshot, volume)
     )
 
 

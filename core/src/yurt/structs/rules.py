@@ -39,5 +39,7 @@ GANG_GROWTH_RULES: Final = 12
 """From here on `apply` refuses a plan that makes a gang larger and leaves it below its minimum."""
 LATE_UPDATE_RULES: Final = 12
 """From here on `apply` evaluates a job again when a plan updates an allocation in place that has ended meanwhile."""
-RULES_VERSION: Final = LATE_UPDATE_RULES
+SINGLE_WRITER_RULES: Final = 12
+"""From here on `apply` refuses any second writer of a host volume that has a single writer, also of the same plan."""
+RULES_VERSION: Final = SINGLE_WRITER_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

@@ -42,6 +42,8 @@ class ClusterView:
         self._in_use: dict[str, ExclusiveResources] = {}
         self._released: set[str] = set()
         self._usages: dict[tuple[int, int, str], Usage] = {}
+        self.volume_writers: dict[str, bool] = {}
+        """The host volumes to which placements of the plan write, by id: whether as a single writer."""
         self.generation = 0
         """A number that grows with every change of usage."""
 

@@ -15,29 +15,36 @@ from yurt.scheduler.feasibility.masks import BoolArray, Check, check_mask, host_
 from yurt.state.claims import claims, csi_requests, refusal, source_of
 from yurt.state.columns import IS_NODE
 from yurt.state.csi_plugins import csi_plugin
-from yurt.state.host_volumes import access_mode, claim_of, has_other_writer, host_requests
+from yurt.state.host_volumes import claim_of, has_other_writer, host_requests, is_single_writer
 from yurt.state.host_volumes import refusal as refusal_of_host
 from yurt.state.store import Snapshot
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.predicates import alloc_name
 from yurt.structs.volumes.csi import CSIVolume
-from yurt.structs.volumes.host import SINGLE_WRITER, HostVolume
+from yurt.structs.volumes.host import HostVolume
 from yurt.structs.volumes.request import VolumeRequest
+
+
+HAS_WRITER = 'host volume "{}" has its single writer'
 
 
 class VolumeReason(msgspec.Struct, frozen=True):
     """The reason why a node cannot provide an allocation's volumes: `csi`, or `volume_claim` for a host volume; and a
-    text."""
+    text. `is_passing`: it ends with another allocation."""
 
     kind: Literal["csi", "volume_claim"]
     text: str
+    is_passing: bool = False
 
 
 class VolumeClaims:
-    """The claims of one group's volumes; updated with every placement of the plan."""
+    """The claims of one group's volumes; updated with every placement of the plan.
 
-    def __init__(self, snapshot: Snapshot, job: Job, group: TaskGroup) -> None:
+    `writers` are the host volumes to which all placements of the plan write, by id: whether as a single writer.
+    """
+
+    def __init__(self, snapshot: Snapshot, job: Job, group: TaskGroup, *, writers: dict[str, bool]) -> None:
         self._snapshot = snapshot
         self._job = job
         self._csi = csi_requests(group)
@@ -45,8 +52,7 @@ class VolumeClaims:
         self._host = tuple(request for request in host_requests(group) if self._is_special(request))
         self._of_name: dict[str, list[tuple[int, HostVolume]]] = {}
         self._without_row: dict[str, BoolArray] = {}
-        self._written: set[str] = set()
-        """Host volumes that placements of this plan write to, by id."""
+        self._writers = writers
         self._claims = claims(snapshot, job.namespace) if self._csi else {}
         self._without_controller: dict[str, bool] = {}
         """Whether each plugin requires a controller and has no healthy one."""
@@ -94,7 +100,10 @@ class VolumeClaims:
         csi: dict[str, BoolArray] = {}
         for request in self._csi:
             csi.update(self._refused_csi(request, source_of(request, index)))
-        refusals = {VolumeReason("volume_claim", text): mask for text, mask in host.items() if mask.any()}
+        passing = {HAS_WRITER.format(source_of(request, index)) for request in self._host}
+        refusals = {
+            VolumeReason("volume_claim", text, text in passing): mask for text, mask in host.items() if mask.any()
+        }
         return refusals | {VolumeReason("csi", text): mask for text, mask in csi.items() if mask.any()}
 
     def count(self, row: int, index: int) -> None:
@@ -102,8 +111,28 @@ class VolumeClaims:
         for request in self._csi:
             self._note(source_of(request, index), (row,))
         for request in self._host:
-            dynamic = self._dynamic(source_of(request, index))
-            self._written.update(volume.id for at, volume in dynamic if at == row and not request.read_only)
+            for at, volume in self._dynamic(source_of(request, index)):
+                if at == row and not request.read_only:
+                    is_single = is_single_writer(volume, request) or self._writers.get(volume.id, False)
+                    self._writers[volume.id] = is_single
+
+    def other_writer(self, row: int, index: int) -> str:
+        """The reason why another writer keeps the allocation with this index from a row; "" for none."""
+        for request in self._host:
+            source = source_of(request, index)
+            volumes = [volume for at, volume in self._dynamic(source) if at == row]
+            if any(self._has_writer(volume, request, index) for volume in volumes):
+                return HAS_WRITER.format(source)
+        return ""
+
+    def _has_writer(self, volume: HostVolume, request: VolumeRequest, index: int) -> bool:
+        if request.read_only:
+            return False
+        known = self._writers.get(volume.id)
+        if known is not None and (known or is_single_writer(volume, request)):
+            return True
+        name = alloc_name(self._job.id, self._group, index)
+        return has_other_writer(self._snapshot, volume, request, self._job.key, name)
 
     def _dynamic(self, source: str) -> list[tuple[int, HostVolume]]:
         """The nodes' dynamic host volumes of this name, with their rows."""
@@ -122,9 +151,8 @@ class VolumeClaims:
             refusals[f'host volume "{source}" has no record in the cluster'] = self._unrecorded(source)
         for row, volume in self._dynamic(source):
             reason = refusal_of_host(volume, request, self._job.namespace)
-            if not reason and not request.read_only and access_mode(volume, request) == SINGLE_WRITER:
-                has_writer = volume.id in self._written or has_other_writer(self._snapshot, volume, self._job.key, name)
-                reason = f'host volume "{source}" has its single writer' if has_writer else ""
+            if not reason and self._has_writer(volume, request, index):
+                reason = HAS_WRITER.format(source)
             if reason:
                 refusals.setdefault(reason, np.zeros(len(offered), np.bool_))[row] = True
         claim = claim_of(self._snapshot, self._job, self._group, index=index, source=source) if request.sticky else None

@@ -125,7 +125,8 @@ class SystemDiff:
         ids = self._view.rows.ids
         if placer.volumes.is_used:
             placer.look_at_volumes(0)
-        outside = tuple(placer.volumes_refused.values())
+        # Nodes whose volume has a writer are refused when the allocation is placed: it waits for the writer's end.
+        outside = tuple(mask for reason, mask in placer.volumes_refused.items() if not reason.is_passing)
         for row in sorted(rows.tolist(), key=lambda row: ids[row]):
             if ids[row] not in covered and placer.feasible.mask[row] and not any(mask[row] for mask in outside):
                 name = alloc_name(job.name or job.id, group.name, 0)

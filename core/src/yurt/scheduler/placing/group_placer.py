@@ -77,7 +77,7 @@ class GroupPlacer:
         self.candidates: Candidates = candidates(view.rows, job)
         self.feasible: Feasibility = feasibility(view.snapshot, job, group)
         self.distinct = Distinct(view.snapshot, job, group)
-        self.volumes = VolumeClaims(view.snapshot, job, group)
+        self.volumes = VolumeClaims(view.snapshot, job, group, writers=view.volume_writers)
         self.volumes_refused: dict[VolumeReason, BoolArray] = {}
         """Rows that could not provide the last allocation's volumes, by reason."""
         self.mask: BoolArray = feasible_candidates(view.rows, job, self.candidates, self.feasible)
@@ -276,6 +276,8 @@ class GroupPlacer:
     def place_on(self, row: int) -> PlacedAlloc | AllocationMetric:
         """Place one allocation on a given node, with preemption if permitted; or return the reason why it does not
         fit."""
+        if self.volumes.is_used and (writer := self.volumes.other_writer(row, 0)):
+            return self.metrics.of_refusal(row, [writer])
         reasons = list(self.view.exhausted(row, self.ask.plain.usage))
         grant: NodeGrant | str = "" if reasons else self._grant(row)
         victims: tuple[Allocation, ...] = ()
@@ -288,6 +290,8 @@ class GroupPlacer:
         self._salt += 1
         metrics = replace(self.metrics.shared(), score_meta_data=(self._score_on(row, victims),))
         self.view.take(row, grant.usage)
+        if self.volumes.is_used:
+            self.volumes.count(row, 0)
         return PlacedAlloc(row, grant, metrics, victims)
 
     def _score_on(self, row: int, victims: tuple[Allocation, ...]) -> NodeScoreMeta:

@@ -79,8 +79,8 @@ class UnblockEvents:
         """The nodes on which a change of a volume or a claim frees something."""
         if change.table == "csi_volumes" and change.after is not None:
             self._blocked.unblock_missing(change.after.id, index=index)
-        elif change.table == "host_volumes" and change.after is not None:
-            return [change.after.node_id]
+        elif change.table == "host_volumes":
+            return [(change.after or change.before).node_id]  # what waited for a deleted one has nothing to wait for
         elif change.table == "host_volume_claims" and change.after is None:
             named = self._current().host_volumes.where("name", change.before.volume_name)
             return [volume.node_id for volume in named]

@@ -18,7 +18,8 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.is_raised = False
-        self._limits: set[asyncio.Timeout] = set()
+        self._limits: dict[asyncio.Timeout, None] = {}
+        """In the order of the waits: a set would go by addresses, which differ from run to run."""
 
     def raise_(self) -> None:
         """Interrupt the waits; further calls have no effect."""
@@ -33,11 +34,11 @@ class Interrupt:
         limit = asyncio.timeout(0 if self.is_raised else None)
         try:
             async with limit:
-                self._limits.add(limit)
+                self._limits[limit] = None
                 try:
                     return await wait
                 finally:
-                    self._limits.discard(limit)
+                    self._limits.pop(limit, None)
         except TimeoutError:
             if not limit.expired():
                 raise

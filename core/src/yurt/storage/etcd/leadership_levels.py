@@ -14,7 +14,8 @@ class LeadershipLevels:
     def __init__(self) -> None:
         self.is_closed = False
         self._level: Leadership | None = None
-        self._readers: set[asyncio.Event] = set()
+        self._readers: dict[asyncio.Event, None] = {}
+        """In the order in which they came: a set would go by addresses, which differ from run to run."""
 
     def set(self, level: Leadership) -> None:
         """Set the present leadership."""
@@ -30,7 +31,7 @@ class LeadershipLevels:
     async def follow(self) -> AsyncIterator[Leadership]:
         """The present leadership, then its changes; the end of an own term always comes before the next one."""
         changed = asyncio.Event()
-        self._readers.add(changed)
+        self._readers[changed] = None
         yielded: Leadership | None = None
         try:
             while not self.is_closed:
@@ -52,7 +53,7 @@ class LeadershipLevels:
                 await changed.wait()
                 changed.clear()
         finally:
-            self._readers.discard(changed)
+            self._readers.pop(changed, None)
 
     def _wake(self) -> None:
         for reader in self._readers:

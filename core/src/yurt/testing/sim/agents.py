@@ -45,7 +45,7 @@ from yurt.structs.node import Node, NodeCpuResources, NodeDiskResources, NodeMem
 from yurt.structs.rules import RULES_VERSION
 from yurt.structs.status import ELIGIBLE
 from yurt.testing.sim.disk import SimDisk
-from yurt.testing.sim.driver import ISOLATING, NO_RUN_CHECKS, RunChecks, SimDriver, SimHost
+from yurt.testing.sim.driver import ISOLATING, MOUNTING, NO_RUN_CHECKS, PLAIN, RunChecks, SimDriver, SimHost
 from yurt.testing.sim.env import SimEnv
 from yurt.testing.sim.etcd import SimEtcd
 from yurt.testing.sim.foreign.devices import FaultyDevices
@@ -55,6 +55,7 @@ from yurt.testing.sim.host import NoHeapKeeper, no_networks
 from yurt.testing.sim.http import Answer, SimApi
 from yurt.testing.sim.loop import Process, SimLoop
 from yurt.testing.sim.network import Listening, SimNetwork
+from yurt.testing.sim.volumes.folders import folder_of_volumes, folder_to_register, make_folders
 
 REGION, RPC_PORT = "global", 4647
 TOKEN_HEADER: Final = "X-Nomad-Token"
@@ -83,6 +84,8 @@ class World:
     """The scheduler workers of each server."""
     failover_ttl_s: float = 300.0
     """How long a new leader waits for the first heartbeat of each node."""
+    has_volumes: bool = False
+    """Whether nodes make and register host volumes."""
 
 
 class Directory:
@@ -338,6 +341,9 @@ class ClientAgent:
         agent = AgentConfig(name=self.name, is_client=True, client={"servers": self._servers})
         servers = FarServers(agent, identity=identity, env=env, tls=TlsSettings())
         folder = world.folder / self.name
+        has_volumes = world.has_volumes
+        if has_volumes:
+            make_folders(world.folder, self.name)
         config = ClientConfig(
             state_dir=str(folder / "state"),
             alloc_dir=str(folder / "alloc"),
@@ -348,6 +354,8 @@ class ClientAgent:
             options={"ephemeral_disk.over_size": "off", "usage_history": "off", "memory_pressure": "off"},
             # Simulated devices break all the time: they return at once, and none is locked.
             device_health=DeviceHealthSettings(probation_s=0.0, max_faults=0),
+            host_volumes_dir=str(folder_of_volumes(world.folder, self.name)) if has_volumes else "",
+            host_volume_register_dirs=(str(folder_to_register(world.folder, self.name)),) if has_volumes else (),
         )
         given = Surroundings(
             identity=identity,
@@ -372,7 +380,8 @@ class ClientAgent:
         if given is not None:
             made = FaultyDriver(given, self.machine, process)
         else:
-            made = SimDriver(self.machine, process, *([ISOLATING] if devices is not None else []))
+            plain = MOUNTING if self._world.has_volumes else PLAIN
+            made = SimDriver(self.machine, process, ISOLATING if devices is not None else plain)
         return {made.name: made}
 
     def _devices(self, process: Process) -> dict[str, DevicePlugin]:

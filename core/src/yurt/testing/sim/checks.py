@@ -34,6 +34,7 @@ from yurt.testing.sim.change_checks import problem_of
 from yurt.testing.sim.convergence import JobVersion
 from yurt.testing.sim.driver import SimHost, SimTaskRun
 from yurt.testing.sim.transcript import Transcript
+from yurt.testing.sim.volumes.checks import problem_of_volumes, second_writer
 
 KEPT_STATES = 2_000
 """States of the newest indexes that are kept to compare restored ones with."""
@@ -55,9 +56,10 @@ class Violation(AssertionError):
 class Checks:
     """The checks of one run."""
 
-    def __init__(self, transcript: Transcript, *, are_hosts_sound: bool = False) -> None:
+    def __init__(self, transcript: Transcript, *, are_hosts_sound: bool = False, folder: str = "") -> None:
         """`are_hosts_sound`: no driver or device fails and no group has `stop_on_client_after`, so that agents have no
-        reason of their own to stop a task."""
+        reason of their own to stop a task. `folder` has another name in each run, which no digest may show."""
+        self._folder = folder
         self._are_hosts_sound = are_hosts_sound
         self.last_index = 0
         self.commands: dict[int, str] = {}
@@ -95,10 +97,10 @@ class Checks:
         name, known = _name_of(command), self._changes.get(index)
         if known is not None:
             _hold(self.commands[index] == name, f"A1 index {index} holds {self.commands[index]} and {name}")
-            is_same = _digest_of(changes) == known if isinstance(known, bytes) else _rows_of(changes) == known
+            is_same = self._digest_of(changes) == known if isinstance(known, bytes) else _rows_of(changes) == known
             _hold(is_same, f"A2 {server.config.name} changed other rows than others at index {index}: {name}")
             return
-        content = _digest_of(changes)
+        content = self._digest_of(changes)
         _hold(index == self.last_index + 1, f"A1 index {index} follows {self.last_index}")
         self.last_index = index
         self.commands[index], self._changes[index] = name, _rows_of(changes)
@@ -120,7 +122,20 @@ class Checks:
         self._check_changes(state, changes)
         if before_it is not None:
             problem = problem_of(before_it, state, command, changes)
+            problem = problem or problem_of_volumes(before_it, state, changes)
             _hold(not problem, problem)
+
+    def _digest_of(self, changes: Changes) -> bytes:
+        """A digest of the rows that a command wrote, over every field."""
+        hasher = hashlib.blake2b(digest_size=8)
+        for change in changes:
+            row = change.after
+            if isinstance(row, Allocation) and row.job is not None:
+                hasher.update(_job_digest(row.job))
+                row = replace(row, job=None)
+            text = repr((change.table, change.key, row))
+            hasher.update((text.replace(self._folder, "") if self._folder else text).encode())
+        return hasher.digest()
 
     def _is_of_old_term(self, server: SimServer) -> bool:
         """Whether a server still stores commands of its term after a newer term began."""
@@ -232,6 +247,8 @@ class Checks:
         _hold(run.alloc_id not in self.completed, f"D4 completed allocation {run.alloc_id} is run again")
         twins = [each for each in host.live() if (each.alloc_id, each.task) == (run.alloc_id, run.task)]
         _hold(len(twins) == 1, f"E3 task {run.task} of allocation {run.alloc_id} runs {len(twins)} times")
+        problem = second_writer(self._states[self.last_index], host, run) if run.written and self._states else ""
+        _hold(not problem, problem)
 
     def ended(self, host: SimHost, run: SimTaskRun) -> None:
         """Record in the transcript that a task has ended."""
@@ -341,18 +358,6 @@ def _name_of(command: AnyCommand) -> str:
 def _rows_of(changes: Changes) -> Rows:
     """The rows that a command wrote; comparing them is much cheaper than encoding them."""
     return [(change.table, change.key, change.after) for change in changes]
-
-
-def _digest_of(changes: Changes) -> bytes:
-    """A digest of the rows that a command wrote, over every field."""
-    hasher = hashlib.blake2b(digest_size=8)
-    for change in changes:
-        row = change.after
-        if isinstance(row, Allocation) and row.job is not None:
-            hasher.update(_job_digest(row.job))
-            row = replace(row, job=None)
-        hasher.update(repr((change.table, change.key, row)).encode())
-    return hasher.digest()
 
 
 def _job_digest(job: Job) -> bytes:

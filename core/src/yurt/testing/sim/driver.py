@@ -51,6 +51,9 @@ class SimTaskRun:
     job_id: str
     handle: TaskHandle
     started_s: float
+    mounted: tuple[str, ...] = ()
+    """The folders of volumes that it has mounted, and those of them to which it may write."""
+    written: tuple[str, ...] = ()
     result: ExitResult | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -114,6 +117,8 @@ class SimHost:
             job_id=request.job_id,
             handle=handle,
             started_s=self.loop.time(),
+            mounted=tuple(each.host_path for each in request.mounts),
+            written=tuple(each.host_path for each in request.mounts if not each.is_read_only),
         )
         self.runs[key] = run
         self._checks.started(self, run)
@@ -153,6 +158,7 @@ class SimHost:
 
 
 PLAIN: Final = Capabilities(exec=True, finds_by_id=True)
+MOUNTING: Final = Capabilities(exec=True, finds_by_id=True, fs_isolation="image", mounts=True)
 ISOLATING: Final = Capabilities(exec=True, finds_by_id=True, fs_isolation="image", mounts=True, devices=True)
 
 

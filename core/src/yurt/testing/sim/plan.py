@@ -30,6 +30,8 @@ NEWEST_FEATURES: Final = ("disconnect",)
 RARE_FEATURES: Final = ("client-stop", "periodic", "preemption")
 """Those drawn after `disconnect`. `client-stop`: groups that their client stops by itself when it loses contact;
 `periodic`: a job that is launched each minute; `preemption`: urgent jobs end others."""
+VOLUME_FEATURES: Final = ("volumes",)
+"""Those drawn after these. `volumes`: nodes make host volumes, and jobs ask for them."""
 LATE_FAULTS: Final = ("late-client", "late-server", "lag-server")
 """Faults drawn apart, too: an agent is back just when the others have given it up, and a server lags behind its
 clients, which still reach it."""
@@ -109,6 +111,8 @@ def draw(seed: int, **fixed: object) -> Plan:
     rare = random.Random(f"plan {seed} 5")
     if rare.random() < 0.4:
         plan = replace(plan, features=(*plan.features, *_some(rare, RARE_FEATURES, at_least=1)))
+    if random.Random(f"plan {seed} 6").random() < 0.3:
+        plan = replace(plan, features=(*plan.features, *VOLUME_FEATURES))
     return replace(plan, **fixed)
 
 

@@ -43,6 +43,7 @@ from yurt.testing.sim.nemesis import Nemesis
 from yurt.testing.sim.network import SimNetwork
 from yurt.testing.sim.plan import Plan
 from yurt.testing.sim.transcript import Transcript
+from yurt.testing.sim.volumes.checks import missing_mount
 from yurt.testing.sim.watchers import EventReaders, Terms, TrimmedLog, WaitingNodes, leaks_of
 from yurt.testing.sim.workload import Users
 
@@ -88,11 +89,12 @@ class Cluster:
         self.loop = loop
         etcd = SimEtcd(network, hosts, plan.seed, on_write=self._noted(Terms().wrote))
         self.world = World(
-            loop, network, etcd, folder, plan.seed, plan.has_acl, foreign, plan.schedulers, plan.failover_ttl_s
-        )
+            loop, network, etcd, folder, plan.seed, plan.has_acl, foreign, plan.schedulers, plan.failover_ttl_s,
+            has_volumes="volumes" in plan.features,
+        )  # fmt: skip
         self.transcript = Transcript(loop)
         is_sound = not plan.has_devices and "driver-fails" not in plan.faults and "client-stop" not in plan.features
-        self.checks = Checks(self.transcript, are_hosts_sound=is_sound)
+        self.checks = Checks(self.transcript, are_hosts_sound=is_sound, folder=str(folder))
         directory = Directory(tuple(member(f"srv{at}", host) for at, host in enumerate(hosts, 1)))
         own_etcd, checks = plan.has_own_etcd, self.checks
         self.readers = EventReaders()
@@ -115,7 +117,9 @@ class Cluster:
         self.nemesis = Nemesis(
             self.world, plan, self.transcript, servers=servers, clients=clients, coverage=self.checks.coverage
         )
-        self.users = Users(plan, self.transcript, self.checks, servers=servers, clients=clients, foreign=foreign)
+        self.users = Users(
+            plan, self.transcript, self.checks, servers=servers, clients=clients, foreign=foreign, folder=folder
+        )
 
     def _got_event(self, server: SimServer, event: Event, is_first: bool) -> None:
         if problem := self.readers.got(server, event, is_first):
@@ -192,7 +196,10 @@ class Cluster:
             raise Violation(self.loop.failures[0])
         if problem := self.trimmed.problem(self.loop.time()):
             raise Violation(problem)
-        if problem := self.waiting.problem(newest_state(self.servers), self.nemesis.unhindered, self.loop.time()):
+        state = newest_state(self.servers)
+        if problem := self.waiting.problem(state, self.nemesis.unhindered, self.loop.time()):
+            raise Violation(problem)
+        if self.world.has_volumes and (problem := missing_mount(state, (each.machine for each in self.clients))):
             raise Violation(problem)
         for agent in self.servers:
             server = agent.server

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 from yurt.testing.sim.agents import MANAGEMENT, REGION, ClientAgent, ServerAgent
@@ -19,13 +20,14 @@ from yurt.testing.sim.foreign.plugins import NOTHING_FOREIGN, Foreign
 from yurt.testing.sim.http import Answer
 from yurt.testing.sim.plan import Plan
 from yurt.testing.sim.transcript import Transcript
+from yurt.testing.sim.volumes.requests import VolumeRequests
 
 ANSWER_LIMIT_S = 20.0
 JOBS_OF_A_KIND = 3
 KINDS = ("service", "batch", "system", "sysbatch")
 NO_ACTIONS = ("canary", "gang", "checkpoint", "histories", "disconnect", "client-stop", "preemption")
 """Features without a request of their own."""
-AT_REST = ("update", "scale", "stop", "purge", "evaluate", "alloc-stop", "dispatch", "quota")
+AT_REST = ("update", "scale", "stop", "purge", "evaluate", "alloc-stop", "dispatch", "quota", "volumes")
 """Requests after which the cluster must come to rest again without another one."""
 LISTS = ("/v1/jobs", "/v1/allocations", "/v1/evaluations", "/v1/deployments", "/v1/nodes")
 RECONCILES = ("best_score", "keep_original", "keep_replacement", "longest_running")
@@ -49,6 +51,7 @@ class Users:
         servers: list[ServerAgent],
         clients: list[ClientAgent],
         foreign: Foreign = NOTHING_FOREIGN,
+        folder: Path = Path(),
     ) -> None:
         self._driver, self._devices = foreign
         self._plan = plan
@@ -60,6 +63,7 @@ class Users:
         self._kinds = [kind for kind in KINDS if kind in plan.features] or ["service"]
         self._actions = ["register", *(each for each in plan.features if each not in (*KINDS, *NO_ACTIONS))]
         self._token = MANAGEMENT if plan.has_acl else ""
+        self._volume_requests = VolumeRequests(self._chance, self.ask, clients, folder)
         self._running: list[str] = []
         """The jobs that run when the cluster is at rest."""
         self._indexes: dict[tuple[str, str], int] = {}
@@ -201,10 +205,24 @@ class Users:
             group["Disconnect"] = {
                 "StopOnClientAfter": chance.choice((5_000_000_000, 30_000_000_000)), "Replace": chance.random() < 0.8,
             }  # fmt: skip
+        groups = [group]
+        if "volumes" in self._plan.features:
+            groups = self._with_volumes(group)
         return {
-            "ID": job_id, "Name": job_id, "Type": kind, "Datacenters": ["*"], "TaskGroups": [group],
+            "ID": job_id, "Name": job_id, "Type": kind, "Datacenters": ["*"], "TaskGroups": groups,
             "Priority": chance.choice((50, 50, 80)),
         }  # fmt: skip
+
+    def _with_volumes(self, group: dict[str, Any]) -> list[dict[str, Any]]:
+        """The group with a host volume, at times next to a second one with the same volume."""
+        volumes = self._volume_requests.of_group()
+        if not volumes:
+            return [group]
+        task = group["Tasks"][0]
+        mounts = [{"Volume": name, "Destination": f"/{name}"} for name in volumes]
+        group |= {"Volumes": volumes, "Tasks": [task | {"VolumeMounts": mounts} if self._driver is None else task]}
+        has_second = self._chance.random() < 0.25 and "Gang" not in group
+        return [group, group | {"Name": "second"}] if has_second else [group]
 
     @staticmethod
     def _canaries(group: dict[str, Any]) -> int:
@@ -307,6 +325,9 @@ class Users:
             return
         body = {"Items": {"mark": str(self._chance.randrange(1000))}}
         await self.ask(user, "PUT", path, body)
+
+    async def _volumes(self, user: str) -> None:
+        await self._volume_requests.act(user)
 
     async def settle_nodes(self) -> None:
         """Make every ineligible node eligible again, so that nothing waits for an operator."""

@@ -39,7 +39,8 @@ FEATURE_OF: Final = {
     "ScaleJob": "scale", "SetDeploymentStatus": "update", "SetDesiredTransitions": "alloc-stop",
     "SetSchedulerConfiguration": "preemption",
     "SetNodeDrain": "drain", "SetNodeEligibility": "eligibility", "UpsertNamespaces": "histories",
-    "UpsertNodePools": "histories", "UpsertQuotas": "quota",
+    "UpsertNodePools": "histories", "UpsertQuotas": "quota", "PutHostVolume": "volumes",
+    "DeleteHostVolume": "volumes", "DeleteHostVolumeClaim": "volumes",
 }  # fmt: skip
 """The feature of plans that makes users or duties send a command."""
 

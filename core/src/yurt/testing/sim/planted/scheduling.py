@@ -308,4 +308,53 @@ BUGS: Final[dict[str, Bug]] = {
             "active_s": 60.0,
         },
     ),
+    "equals-are-preempted": Bug(
+        (
+            Patch(
+                "yurt.scheduler.placing.preemption",
+                "and alloc.job.priority <= job.priority - PRIORITY_DELTA",
+                "and alloc.job.priority <= job.priority",
+            ),
+        ),
+        ("C5",),
+        CALM_USERS | {"features": ("service", "batch", "update", "preemption"), "clients": 1},
+    ),
+    "launches-overlap": Bug(
+        (
+            Patch(
+                "yurt.fsm.children",
+                "if heeds_overlap and parent.periodic.prohibit_overlap and _has_live_child(edit, parent):",
+                "if heeds_overlap and parent.periodic.prohibit_overlap and parent.stop:",
+            ),
+        ),
+        ("D8",),
+        CALM_USERS | {"features": ("batch", "periodic"), "active_s": 200.0, "user_pause_s": 5.0},
+    ),
+    "stopped-system-allocation-is-not-renewed": Bug(
+        (
+            Patch(
+                "yurt.scheduler.job_types.system_diff",
+                "is_renewed = job.type != JOB_SYSBATCH and node is not None and is_ready(node)",
+                "is_renewed = job.type == JOB_SYSBATCH and node is not None and is_ready(node)",
+            ),
+        ),
+        ("200 s after",),
+        RESTING | {"features": ("system", "alloc-stop")},
+    ),
+    "second-writer-is-placed": Bug(
+        (
+            Patch(
+                "yurt.state.host_volumes",
+                "and (is_single or is_single_writer(volume, other))",
+                "and is_single and is_single_writer(volume, other)",
+            ),
+        ),
+        ("C2",),
+        CALM_USERS | {"features": ("service", "batch", "update", "volumes"), "clients": 1},
+    ),
+    "volume-in-use-is-deleted": Bug(
+        (Patch("yurt.server.resources.host_volumes", "    if ids:\n", "    if len(ids) > 5:\n"),),
+        ("D9",),
+        CALM_USERS | {"features": ("service", "batch", "update", "volumes"), "clients": 1},
+    ),
 }

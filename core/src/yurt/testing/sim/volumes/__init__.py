@@ -1,0 +1,1 @@
+"""Host volumes in simulated clusters: what users ask of them, and what must hold."""
