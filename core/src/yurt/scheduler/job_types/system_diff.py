@@ -6,12 +6,13 @@ whether it stays, because a system job has no count that other nodes could fill.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from yurt.scheduler.capacity.view import ClusterView
-from yurt.scheduler.feasibility.masks import is_row_feasible
+from yurt.scheduler.feasibility.masks import BoolArray, is_row_feasible
 from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.node_placement import GroupTargets
 from yurt.scheduler.job_types.plan_draft import PlanDraft
@@ -72,6 +73,16 @@ def stop_live(context: AttemptContext, draft: PlanDraft, view: ClusterView, grou
     return counts
 
 
+def _without_volumes(placer: GroupPlacer) -> tuple[BoolArray, ...]:
+    """The nodes whose volumes the group cannot use.
+
+    Those whose volume has a writer are refused when the allocation is placed: it waits for the writer's end.
+    """
+    if placer.volumes.is_used:
+        placer.look_at_volumes(0)
+    return tuple(mask for reason, mask in placer.volumes_refused.items() if not reason.is_passing)
+
+
 class SystemDiff:
     """The comparison of the nodes with one system job."""
 
@@ -101,7 +112,7 @@ class SystemDiff:
         """The targets of one group; its placer is retained for explanations."""
         job = self._job
         placer = self.placers[group.name] = GroupPlacer(self._view, job, group, seed=self._context.seed, own=())
-        rows = np.flatnonzero(placer.candidates.mask)
+        rows, outside = np.flatnonzero(placer.candidates.mask), _without_volumes(placer)
         covered: set[str] = set()
         done: set[str] = set()
         outdated: list[Allocation] = []
@@ -111,7 +122,7 @@ class SystemDiff:
                 continue
             if self._is_done(alloc):
                 done.add(alloc.node_id)
-            elif self._keep(group, alloc, outdated):
+            elif self._keep(group, alloc, outdated, outside):
                 covered.add(alloc.node_id)
             elif not (alloc.desired_status in SERVER_TERMINAL and alloc.client_status not in CLIENT_TERMINAL):
                 previous[alloc.node_id] = alloc
@@ -123,10 +134,6 @@ class SystemDiff:
         assert len(destructive) <= len(outdated), (group.name, "only an outdated allocation is replaced")
         fresh = []
         ids = self._view.rows.ids
-        if placer.volumes.is_used:
-            placer.look_at_volumes(0)
-        # Nodes whose volume has a writer are refused when the allocation is placed: it waits for the writer's end.
-        outside = tuple(mask for reason, mask in placer.volumes_refused.items() if not reason.is_passing)
         for row in sorted(rows.tolist(), key=lambda row: ids[row]):
             if ids[row] not in covered and placer.feasible.mask[row] and not any(mask[row] for mask in outside):
                 name = alloc_name(job.name or job.id, group.name, 0)
@@ -151,7 +158,9 @@ class SystemDiff:
         is_ended = alloc.desired_status == DESIRED_RUN and alloc.client_status in CLIENT_TERMINAL
         return (is_stopping or is_ended) and alloc.client_status != CLIENT_LOST
 
-    def _keep(self, group: TaskGroup, alloc: Allocation, outdated: list[Allocation]) -> bool:
+    def _keep(
+        self, group: TaskGroup, alloc: Allocation, outdated: list[Allocation], outside: Sequence[BoolArray]
+    ) -> bool:
         """Decide about one allocation; returns whether its node needs no other one."""
         if alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL:
             return False
@@ -176,9 +185,10 @@ class SystemDiff:
             self._draft.change(alloc, append_state=(alloc.client_status, self._context.now))
         row = self._view.row(alloc.node_id)
         is_newest = is_current(alloc, job)
-        if row is None or node is None or not self._suits(group, node, row=row, is_newest=is_newest):
+        is_suited = row is not None and node is not None and self._suits(group, node, row=row, is_newest=is_newest)
+        if row is None or not is_suited or (not is_newest and any(mask[row] for mask in outside)):
             self._stop(alloc, why.NOT_NEEDED)
-        elif is_newest or not is_ready(node):
+        elif is_newest or node is None or not is_ready(node):
             counts["ignore"] += 1
         else:
             outdated.append(alloc)

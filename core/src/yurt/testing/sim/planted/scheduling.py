@@ -15,6 +15,7 @@ from yurt.testing.sim.planted.patch import (
     Patch,
 )
 
+VOLUMES: Final = ("service", "batch", "update", *("volumes",) * 3)
 BUGS: Final[dict[str, Bug]] = {
     "ports-of-others-are-forgotten": Bug(
         (
@@ -315,6 +316,11 @@ BUGS: Final[dict[str, Bug]] = {
                 "and alloc.job.priority <= job.priority - PRIORITY_DELTA",
                 "and alloc.job.priority <= job.priority",
             ),
+            Patch(
+                "yurt.scheduler.placing.preemption",
+                'assert all(alloc.job is not None and alloc.job.priority < job.priority for alloc in chosen), (job.key, "C5")',
+                "",
+            ),
         ),
         ("C5",),
         CALM_USERS | {"features": ("service", "batch", "update", "preemption"), "clients": 1},
@@ -350,11 +356,11 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
         ("C2",),
-        CALM_USERS | {"features": ("service", "batch", "update", "volumes"), "clients": 1},
+        CALM_USERS | {"features": VOLUMES, "clients": 1, "active_s": 60.0},
     ),
     "volume-in-use-is-deleted": Bug(
         (Patch("yurt.server.resources.host_volumes", "    if ids:\n", "    if len(ids) > 5:\n"),),
         ("D9",),
-        CALM_USERS | {"features": ("service", "batch", "update", "volumes"), "clients": 1},
+        CALM_USERS | {"features": VOLUMES, "clients": 1, "active_s": 60.0},
     ),
 }
