@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from yurt.broker.blocked import BlockedEvals
 from yurt.sdk.value import replace
-from yurt.server.scheduling.unblock_events import gained_capacity
+from yurt.server.scheduling.unblock_events import UnblockEvents, gained_capacity
+from yurt.state import Change, Snapshot, Tables
 from yurt.structs.constraint import Constraint
+from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import (
     CSIInfo,
     DeviceHealth,
@@ -20,6 +23,7 @@ from yurt.structs.node import (
     NodeResources,
 )
 from yurt.structs.rpc import RegisterNodeRequest
+from yurt.structs.volumes.host import HostVolume
 from yurt.testing import factories
 
 NEW: dict[str, Any] = {
@@ -65,3 +69,13 @@ async def test_a_job_that_waits_for_meta_of_one_node_is_placed_once_a_node_has_i
     again = replace(node, meta={**node.meta, "unique.rack": "r1"})
     await bench.server.clients.calls.register_node(RegisterNodeRequest(node=again))
     await bench.until(lambda: len(bench.server.state.allocs) > 0)
+
+
+def test_what_waits_for_its_node_is_tried_again_when_a_volume_there_is_deleted() -> None:
+    blocked, node, edit = BlockedEvals(), factories.node(), Snapshot.empty().edit(1)
+    edit.put(Tables.nodes, node.id, node)
+    state = edit.commit()
+    events = UnblockEvents(blocked, lambda: state, "global")
+    blocked.block(Evaluation(id="waits", job_id="web", status="blocked", node_id=node.id))
+    gone = Change("host_volumes", "data", HostVolume(id="data", name="data", node_id=node.id), None)
+    assert [each.id for each in events.note((gone,), index=9)] == ["waits"]

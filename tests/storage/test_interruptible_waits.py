@@ -33,6 +33,21 @@ async def test_it_may_be_raised_twice_while_a_wait_ends() -> None:
     await ended(interrupt, forever())
 
 
+async def test_waits_are_interrupted_in_the_order_in_which_they_began() -> None:
+    interrupt, interrupted = Interrupt(), list[int]()
+
+    async def wait(number: int) -> None:
+        await ended(interrupt, forever())
+        interrupted.append(number)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(200):
+            group.create_task(wait(number))
+            await asyncio.sleep(0)
+        interrupt.raise_()
+    assert interrupted == list(range(200))
+
+
 async def ended(interrupt: Interrupt, wait: object) -> None:
     with pytest.raises(Interrupted):
         await interrupt.guard(wait)  # type: ignore[arg-type]

@@ -239,3 +239,58 @@ def test_a_node_that_offers_a_dynamic_volume_without_a_record_takes_no_allocatio
     assert reasons(made) == {'host volume "data" has no record in the cluster': 2}
     (placement,) = attempt(cluster(volume(1), job=job), job).plan.placements
     assert placement.node_id == node(1).id
+
+
+def second_group(job: Job) -> Job:
+    """The job with a second group that asks for the same volume."""
+    return replace(job, task_groups=(*job.task_groups, replace(job.task_groups[0], name="second")))
+
+
+SINGLE, MULTI = "single-node-single-writer", "single-node-multi-writer"
+BOTH = tuple(HostVolumeCapability(access_mode=mode, attachment_mode="file-system") for mode in (SINGLE, MULTI))
+
+
+@pytest.mark.parametrize("modes", [(SINGLE, MULTI), (MULTI, SINGLE)])
+def test_a_single_writer_is_alone_whoever_came_first(modes: tuple[str, str]) -> None:
+    first, second = (job_with(mode, access_mode=mode) for mode in modes)
+    state = cluster(volume(1, requested_capabilities=BOTH), job=first)
+    state = after(state, c.RegisterJob(job=second), c.SetNodeEligibility(node_id=node(2).id, eligibility="ineligible"))
+    late = attempt(state, second).plan
+    state = after(state, ruled(c.ApplyPlan(plan=attempt(state, first).plan)))
+    assert 'host volume "data" has its single writer' in reasons(attempt(state, second))
+    refused = apply(state, ruled(c.ApplyPlan(plan=late)), index=state.index + 1).result
+    assert isinstance(refused, c.Rejected) and refused.message == 'host volume "data" has its single writer'
+
+
+@pytest.mark.parametrize("kind", ["service", "system"])
+def test_two_groups_of_a_job_do_not_both_get_the_writer(kind: str) -> None:
+    job = replace(second_group(job_with()), type=kind)
+    state = cluster(volume(1, SINGLE), job=job)
+    made = attempt(state, job)
+    assert len(made.plan.placements) == 1
+    (placed,) = made.plan.placements
+    other = replace(placed, id="other", task_group="second", name="web.second[0]")
+    both = replace(made.plan, placements=(placed, other))
+    refused = apply(state, ruled(c.ApplyPlan(plan=both)), index=state.index + 1).result
+    assert isinstance(refused, c.Rejected) and refused.message == 'host volume "data" has its single writer'
+
+
+def test_a_system_job_whose_volume_has_a_writer_waits_for_its_node() -> None:
+    first, system = job_with("first"), replace(job_with("everywhere"), type="system")
+    state = after(cluster(volume(1, SINGLE), job=first), c.RegisterJob(job=system))
+    state = after(state, c.ApplyPlan(plan=attempt(state, first).plan))
+    (waiting,) = attempt(state, system).outcome.created
+    assert (waiting.status, waiting.node_id) == ("blocked", node(1).id)
+
+
+def test_an_outdated_system_allocation_ends_where_its_new_version_has_no_volume() -> None:
+    plain = factories.job("everywhere", type="system", task_groups=(factories.group(count=1, update=None),))
+    state = cluster(volume(1, name="data[0]"), job=plain)
+    offers = replace(node(1), host_volumes={"data[0]": HostVolumeInfo(path="/d", id=volume_id(1))})
+    state = after(state, c.RegisterNode(node=offers))
+    state = after(state, c.ApplyPlan(plan=attempt(state, plain).plan))
+    asking = replace(job_with("everywhere", per_alloc=True), type="system")
+    state = after(state, c.RegisterJob(job=asking))
+    plan = attempt(state, state.jobs[asking.key]).plan
+    assert [each.node_id for each in plan.placements] == [node(1).id]
+    assert len(plan.stops) == 2

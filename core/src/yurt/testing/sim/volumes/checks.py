@@ -2,8 +2,8 @@
 
 C2 a new allocation that writes to a volume is the only writer that stays where one of them wants to be its single
 writer, C3 its volume is ready and of its namespace, D9 a deleted volume has no user, and a sticky claim has its job and
-its volume. On hosts: two tasks never write to the volume of a single writer at one time, and what a running task has
-mounted is there. Each function gives the problem, or "" when there is none.
+its volume. On hosts: of two tasks that write to the volume of a single writer one is about to end, and what a wanted
+task has mounted is there. Each function gives the problem, or "" when there is none.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _of_placement(before: Snapshot, state: Snapshot, alloc: Allocation) -> str:
 def _writers(state: Snapshot, volume: HostVolume) -> Iterator[tuple[Allocation, Use]]:
     """The allocations that write to a volume and are not about to end."""
     for each in state.allocs_of_node(volume.node_id):
-        if is_client_terminal(each) or is_server_terminal(each):
+        if _is_ending(each):
             continue
         for use in uses_of(state, each):
             if use.volume.id == volume.id and not use.request.read_only:
@@ -113,14 +113,23 @@ def _of_claims(state: Snapshot) -> str:
 
 def second_writer(state: Snapshot, host: SimHost, run: SimTaskRun) -> str:
     """C2: a task that has started writes to no volume that another allocation's task on the host writes to, where one
-    of them is a single writer."""
+    of them is a single writer and neither is about to end."""
     alloc = state.allocs.get(run.alloc_id)
-    alone = {use.volume.host_path for use in uses_of(state, alloc) if use.is_alone} if alloc is not None else ()
+    if alloc is None or _is_ending(alloc):
+        return ""
     for other in host.live():
-        shared = {path for path in run.written if path in other.written and path in alone}
-        if shared and other.alloc_id != run.alloc_id:
-            return f"C2 {run.alloc_id[:8]} and {other.alloc_id[:8]} write to {shared} on {host.name}"
+        shared = {path for path in run.written if path in other.written} if other.alloc_id != run.alloc_id else ()
+        known = state.allocs.get(other.alloc_id) if shared else None
+        if known is None or _is_ending(known):
+            continue
+        uses = [use for each in (alloc, known) for use in uses_of(state, each)]
+        if any(use.is_alone and use.volume.host_path in shared for use in uses):
+            return f"C2 {run.alloc_id[:8]} and {other.alloc_id[:8]} write to one volume on {host.name}"
     return ""
+
+
+def _is_ending(alloc: Allocation) -> bool:
+    return is_client_terminal(alloc) or is_server_terminal(alloc)
 
 
 def missing_mount(state: Snapshot, hosts: Iterable[SimHost], exists: Callable[[str], bool] = os.path.isdir) -> str:
@@ -128,7 +137,7 @@ def missing_mount(state: Snapshot, hosts: Iterable[SimHost], exists: Callable[[s
     for host in hosts:
         for run in host.live():
             alloc = state.allocs.get(run.alloc_id) if run.mounted else None
-            if alloc is None or is_server_terminal(alloc) or is_client_terminal(alloc):
+            if alloc is None or _is_ending(alloc):
                 continue
             paths = [use.volume.host_path for use in uses_of(state, alloc)]
             gone = [path for path in paths if path in run.mounted and not exists(path)]
