@@ -126,7 +126,9 @@ def test_a_client_that_nothing_hinders_becomes_ready_in_time() -> None:
     client = cast("Any", SimpleNamespace(name="node1", node_id=NODE.id, is_up=True))
     assert waiting.problem(state, lambda: [client], 1.0) == ""
     assert waiting.problem(state, list, 2.0) == "", "a fault begins its time again"
-    assert waiting.problem(state, lambda: [client], 3.0) == waiting.problem(state, lambda: [client], 3.0 + READY_S) == ""
+    assert (
+        waiting.problem(state, lambda: [client], 3.0) == waiting.problem(state, lambda: [client], 3.0 + READY_S) == ""
+    )
     assert waiting.problem(state, lambda: [client], 3.5 + READY_S).startswith("E1 ['node1']")
 
 

@@ -25,7 +25,6 @@ from yurt.structs.volumes.csi import CSIVolume
 from yurt.structs.volumes.host import HostVolume
 from yurt.structs.volumes.request import VolumeRequest
 
-
 HAS_WRITER = 'host volume "{}" has its single writer'
 
 

@@ -118,9 +118,8 @@ class Leading:
         self._heard_at = env.monotonic()
         self._answered_at = 0.0
         self._head_before = 0
-        self._own_led = False
-        """Whether this server's etcd member led at the last look, at `_looked_at`."""
-        self._looked_at = -STATUS_PAUSE_S
+        self._own_look = -STATUS_PAUSE_S, False
+        """The time of the last look at this server's etcd member, and whether it led."""
 
     def fence(self, term: EtcdTerm) -> Message:
         """The comparison that the term is still valid."""
@@ -276,17 +275,18 @@ class Leading:
         if not self.own_endpoint:
             return None
         now, is_led = self.env.monotonic(), self.seen.epoch.server not in ("", self.name)
-        if is_led and now - self._heard_at <= HEARD_S and now - self._looked_at < STATUS_PAUSE_S:
-            return self._own_led
-        self._looked_at, self._own_led = now, False
+        looked_at, has_led = self._own_look
+        if is_led and now - self._heard_at <= HEARD_S and now - looked_at < STATUS_PAUSE_S:
+            return has_led
+        self._own_look = now, False
         try:
             status = await member_status(self._client, self.own_endpoint, timeout_s=STATUS_LIMIT_S)
         except YurtError:
             return False
         if any("NOSPACE" in error for error in status.errors):
             self._on_no_space()
-        self._own_led = status.is_leader
-        return self._own_led
+        self._own_look = now, status.is_leader
+        return status.is_leader
 
     def _publish(self) -> None:
         """Publish the leader as this server knows it."""

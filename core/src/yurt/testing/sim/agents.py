@@ -322,6 +322,11 @@ class ClientAgent:
         return self.process is not None and not self.process.is_dead
 
     @property
+    def registrable(self) -> Path:
+        """The folder below which its folders may be registered as volumes."""
+        return folder_to_register(self._world.folder, self.name)
+
+    @property
     def node_id(self) -> str:
         """The node's id; "" before its first start."""
         return self.client.node_id if self.client is not None else ""
@@ -355,7 +360,7 @@ class ClientAgent:
             # Simulated devices break all the time: they return at once, and none is locked.
             device_health=DeviceHealthSettings(probation_s=0.0, max_faults=0),
             host_volumes_dir=str(folder_of_volumes(world.folder, self.name)) if has_volumes else "",
-            host_volume_register_dirs=(str(folder_to_register(world.folder, self.name)),) if has_volumes else (),
+            host_volume_register_dirs=(str(self.registrable),) if has_volumes else (),
         )
         given = Surroundings(
             identity=identity,

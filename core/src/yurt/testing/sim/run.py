@@ -117,9 +117,7 @@ class Cluster:
         self.nemesis = Nemesis(
             self.world, plan, self.transcript, servers=servers, clients=clients, coverage=self.checks.coverage
         )
-        self.users = Users(
-            plan, self.transcript, self.checks, servers=servers, clients=clients, foreign=foreign, folder=folder
-        )
+        self.users = Users(plan, self.transcript, self.checks, servers=servers, clients=clients, foreign=foreign)
 
     def _got_event(self, server: SimServer, event: Event, is_first: bool) -> None:
         if problem := self.readers.got(server, event, is_first):

@@ -97,9 +97,7 @@ class WaitingNodes:
         """The clients that have waited for too long; "" for none."""
         if state.nodes is not self._nodes:
             self._nodes = state.nodes
-            self._initializing = frozenset(
-                node.id for node in state.nodes.values() if node.status == status.NODE_INIT
-            )
+            self._initializing = frozenset(node.id for node in state.nodes.values() if node.status == status.NODE_INIT)
         if not self._initializing:
             self._since.clear()
             return ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 from yurt.testing.sim.agents import MANAGEMENT, REGION, ClientAgent, ServerAgent
@@ -51,7 +50,6 @@ class Users:
         servers: list[ServerAgent],
         clients: list[ClientAgent],
         foreign: Foreign = NOTHING_FOREIGN,
-        folder: Path = Path(),
     ) -> None:
         self._driver, self._devices = foreign
         self._plan = plan
@@ -63,7 +61,7 @@ class Users:
         self._kinds = [kind for kind in KINDS if kind in plan.features] or ["service"]
         self._actions = ["register", *(each for each in plan.features if each not in (*KINDS, *NO_ACTIONS))]
         self._token = MANAGEMENT if plan.has_acl else ""
-        self._volume_requests = VolumeRequests(self._chance, self.ask, clients, folder)
+        self._volume_requests = VolumeRequests(self._chance, self.ask, clients)
         self._running: list[str] = []
         """The jobs that run when the cluster is at rest."""
         self._indexes: dict[tuple[str, str], int] = {}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from yurt.structs.volumes.host import FILE_SYSTEM, MULTI_WRITER, READER_ONLY, SINGLE_WRITER, WRITER
 from yurt.testing.sim.agents import ClientAgent
 from yurt.testing.sim.http import Answer
-from yurt.testing.sim.volumes.folders import REGISTERED, folder_to_register
+from yurt.testing.sim.volumes.folders import REGISTERED
 
 Ask = Callable[..., Awaitable[Answer | None]]
 NAMES: Final = ("data", "data", "logs")
@@ -19,14 +18,14 @@ PER_ALLOC: Final = ("data[0]", "data[1]")
 CAPABILITIES: Final = ((SINGLE_WRITER,), (SINGLE_WRITER,), (SINGLE_WRITER, MULTI_WRITER), (WRITER,), (READER_ONLY,))
 """The access modes that a volume offers."""
 
+
 class VolumeRequests:
     """The requests of all users of a run."""
 
-    def __init__(self, chance: random.Random, ask: Ask, clients: Sequence[ClientAgent], folder: Path) -> None:
+    def __init__(self, chance: random.Random, ask: Ask, clients: Sequence[ClientAgent]) -> None:
         self._chance = chance
         self._ask = ask
         self._clients = clients
-        self._folder = folder
 
     def of_group(self) -> dict[str, Any]:
         """The volume block of a group, by its name; empty for a group without one."""
@@ -69,7 +68,7 @@ class VolumeRequests:
     async def _register(self, user: str) -> None:
         client, name = self._chance.choice(self._clients), self._chance.choice(REGISTERED)
         document = self._document() | {
-            "NodeID": client.node_id, "HostPath": str(folder_to_register(self._folder, client.name) / name),
+            "NodeID": client.node_id, "HostPath": str(client.registrable / name),
         }  # fmt: skip
         await self._ask(user, "PUT", "/v1/volume/host/register", {"Volume": document})
 
