@@ -62,7 +62,7 @@ def test_the_timer_of_a_run_that_was_removed_ends_no_other_with_its_key() -> Non
     timers: list[Any] = []
     loop: Any = SimpleNamespace(time=lambda: 0.0, call_later=lambda _, *call: timers.append(call))
     host = SimHost(loop, "host", 1)
-    request: Any = SimpleNamespace(alloc_id="a", task_name="web", namespace="default", job_id="job")
+    request: Any = SimpleNamespace(alloc_id="a", task_name="web", namespace="default", job_id="job", mounts=())
     host.begin(request, "key", run_s=1.0, exit_code=0)
     host.crash()
     again = host.begin(request, "key", run_s=3.0, exit_code=0)

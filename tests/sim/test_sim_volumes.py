@@ -17,7 +17,7 @@ from yurt.testing import factories
 from yurt.testing.sim.driver import SimHost, SimTaskRun
 from yurt.testing.sim.loop import SimLoop
 from yurt.testing.sim.plan import draw
-from yurt.testing.sim.run import report_text, run_plan
+from yurt.testing.sim.run import Report, report_text, run_plan
 from yurt.testing.sim.volumes.checks import missing_mount, problem_of_volumes, second_writer
 
 SINGLE, MULTI = "single-node-single-writer", "single-node-multi-writer"
@@ -106,14 +106,24 @@ def test_hosts_show_two_writers_and_deleted_folders() -> None:
 FEATURES = ("service", "batch", "system", "update", "stop", "alloc-stop", *("volumes",) * 3)
 
 
+SIZES: dict[str, Any] = {"servers": 3, "clients": 3, "users": 3, "active_s": 20.0, "user_pause_s": 1.0}
+PLAN = draw(10, **SIZES, features=FEATURES, faults=("resign", "cut-server", "kill-client"), schedulers=2)
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return run_plan(PLAN)
+
+
 @pytest.mark.timeout(300)
-def test_a_cluster_with_volumes_is_clean_and_has_one_digest_wherever_its_folders_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes: dict[str, Any] = {"servers": 3, "clients": 3, "users": 3, "active_s": 20.0, "user_pause_s": 1.0}
-    plan = draw(10, **sizes, features=FEATURES, faults=("resign", "cut-server", "kill-client"), schedulers=2)
-    report = run_plan(plan)
+def test_a_cluster_with_volumes_is_clean(report: Report) -> None:
     assert not report.problem, report_text(report)
     assert report.coverage["command PutHostVolume"] > 4
+
+
+@pytest.mark.timeout(300)
+def test_the_folder_of_a_run_does_not_change_its_digest(
+    report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("yurt.testing.sim.run.MEMORY", tmp_path)
-    assert run_plan(plan).digest == report.digest
+    assert run_plan(PLAN).digest == report.digest
