@@ -340,8 +340,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.scheduler.job_types.system_diff",
-                "is_renewed = job.type != JOB_SYSBATCH and node is not None and is_ready(node)",
-                "is_renewed = job.type == JOB_SYSBATCH and node is not None and is_ready(node)",
+                "is_renewed = is_wanted and node is not None and is_ready(node)",
+                "is_renewed = job.type == JOB_SYSBATCH and is_wanted",
             ),
         ),
         ("200 s after",),
