@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from yurt.http.agent_info import AgentInfo
 from yurt.http.api_port import ApiPort
 from yurt.http.app import make_app
+from yurt.http.forwarding.at_leader import LEADER_FORWARDING
 from yurt.http.forwarding.forward import OwnApi
 from yurt.http.forwarding_headers import BY_SERVER, FORWARDED
 from yurt.rpc.peer import ConnectionLost
@@ -168,6 +169,37 @@ async def test_an_event_stream_begins_on_the_newest_state(agents: Agents, monkey
     async with agents[SECOND].client.get("/v1/event/stream?topic=Job:late") as answer:
         assert (await events(answer.content))["Events"][0]["Key"] == "late"
     assert agents.asked == [FIRST]  # as this server does not catch up
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_an_event_stream_does_not_wait_for_a_leader_that_hangs_once_another_leads(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt.http.forwarding.at_leader.HOLD_S", 60.0)
+    monkeypatch.setattr(agents.group[FIRST].leader, "confirm", never)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        asked = group.create_task(agents[SECOND].client.get("/v1/event/stream"))
+        await asyncio.sleep(0.05)
+        assert not asked.done()
+        await lead(agents, THIRD)
+    assert (asked.result().status, agents.asked) == (200, [])
+    asked.result().close()
+
+
+async def test_event_streams_that_wait_for_the_leader_are_bounded(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may ask for one, and the calls of clients share the connection to the leader."""
+    monkeypatch.setattr(agents.group[FIRST].leader, "confirm", never)
+    agents[SECOND].client.app[LEADER_FORWARDING]._slots = asyncio.Semaphore(1)
+    first = asyncio.ensure_future(agents[SECOND].client.get("/v1/event/stream"))
+    await asyncio.sleep(0.05)
+    async with asyncio.timeout(3), agents[SECOND].client.get("/v1/event/stream") as second:
+        assert second.status == 429
+    first.cancel()
 
 
 async def test_a_request_is_held_until_there_is_a_leader_and_then_refused(

@@ -88,10 +88,11 @@ class LeaderForwarding:
         endpoint = endpoint_of(request)
         if endpoint is None or endpoint.answered_by is not AnsweredBy.SERVER:
             return False
+        leader, slot = self._server.leader, self._free_slot()
         try:
-            async with asyncio.timeout(HOLD_S):
-                index = await self._server.leader.peer().confirmed_index()
-        except Unavailable:
+            async with leader.while_led_by(leader.name), asyncio.timeout(HOLD_S), slot:
+                index = await leader.peer().confirmed_index()
+        except (Unavailable, LeaderMoved):
             raise NotLed(NO_LEADER) from None
         except (YurtError, TimeoutError):
             return False
@@ -172,19 +173,24 @@ class LeaderForwarding:
                 raise Refused(500, f"unknown Nomad server {requested[:128]}")
         return "" if name == own else name
 
+    def _free_slot(self) -> asyncio.Semaphore:
+        """The slot of one more request on its way to the leader; raises Refused (429) when all are taken."""
+        if self._slots.locked():
+            raise Refused(429, "Too many requests wait for the leader already: try again later, or ask it directly")
+        return self._slots
+
     async def pass_on(self, request: web.Request, name: str) -> web.StreamResponse:
         """Answer as another server does; raises Unavailable."""
         from yurt.http.forwarding.forward import forward, is_kept
 
         if self._others is None:
             raise Unavailable(f"No path to server {name}")
-        if self._slots.locked():
-            raise Refused(429, "Too many requests wait for the leader already: try again later, or ask it directly")
+        slot = self._free_slot()
         try:
             api = self._others.api(name)
         except ConnectionLost:
             raise NotLed(NO_LEADER) from None
-        async with self._slots:
+        async with slot:
             try:
                 return await forward(request, api, by=BY_SERVER)
             except NotLed:
