@@ -185,19 +185,31 @@ def control(*words: str) -> None:
     subprocess.run(["callgrind_control", *words, str(os.getpid())], check=True, stdout=subprocess.DEVNULL)
 
 
+def need_callgrind(name: str) -> None:
+    """End the benchmark of this name where valgrind is not installed."""
+    if shutil.which("callgrind_control") is None:
+        sys.exit(f"bench {name} needs valgrind and callgrind_control: install the package valgrind")
+
+
+def run_counted(folder: str, *module: str, flags: Sequence[str] = ()) -> None:
+    """Run a module with its arguments under callgrind, which writes `counts` into the folder, and `counts.N` for each
+    dump; counting begins when the module says so. `flags` are callgrind's. Raises RuntimeError."""
+    command = [
+        "valgrind", "--tool=callgrind", "--instr-atstart=no", *flags, f"--callgrind-out-file={folder}/counts",
+        sys.executable, "-m", *module,
+    ]  # fmt: skip
+    done = subprocess.run(command, check=False, env=os.environ | {"PYTHONHASHSEED": "0"}, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+
+
 def counted(options: Options, side: str) -> Mapping[str, int]:
     """Instructions for a request, by case."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            "valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/counts",
-            sys.executable, "-m", "bench.instructions", "--side", side, "--policies", str(options.policies),
+        run_counted(
+            folder, "bench.instructions", "--side", side, "--policies", str(options.policies),
             "--jobs", str(options.jobs), "--requests", str(options.requests),
-        ]  # fmt: skip
-        done = subprocess.run(
-            command, check=False, env=os.environ | {"PYTHONHASHSEED": "0"}, capture_output=True, text=True
-        )
-        if done.returncode:
-            raise RuntimeError(done.stderr[-2000:])
+        )  # fmt: skip
         texts = [path.read_text() for path in Path(folder).glob("counts.*")]
     found = {}
     for text in texts:
@@ -221,8 +233,7 @@ def main() -> None:
     if options.side:
         uvloop.run(serve(options))
         return
-    if shutil.which("callgrind_control") is None:
-        sys.exit("bench instructions needs valgrind and callgrind_control: install the package valgrind")
+    need_callgrind("instructions")
     reads = [case.what for case in CASES if not case.is_write]
     line = "{:<16}".format
     print(line("instructions"), *(f"{what:>28}" for what in reads))

@@ -1,4 +1,4 @@
-"""Counts the processor's instructions for a registered job, and what misses its caches: for two checkouts in turns.
+"""Counts the processor's instructions for a registered job, and what misses its caches, to compare two checkouts.
 
     python -m bench registrations [--nodes 500] [--jobs 480]
 
@@ -16,10 +16,7 @@ import argparse
 import asyncio
 import gc
 import json
-import os
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -36,7 +33,7 @@ from yurt.server.config import ServerConfig
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 
-from bench.instructions import Client, control
+from bench.instructions import Client, control, need_callgrind, run_counted
 from bench.scheduler import node
 from bench.server import registration, service_job
 from bench.simulated_clients import SimulatedClients
@@ -108,16 +105,10 @@ async def serve(options: Options) -> None:
 def counted(options: Options) -> dict[str, int]:
     """The numbers of callgrind's events of all counted jobs."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            "valgrind", "--tool=callgrind", "--instr-atstart=no", *CACHES, f"--callgrind-out-file={folder}/counts",
-            sys.executable, "-m", "bench.registrations", "--server", "--nodes", str(options.nodes),
-            "--jobs", str(options.jobs),
-        ]  # fmt: skip
-        done = subprocess.run(
-            command, check=False, env=os.environ | {"PYTHONHASHSEED": "0"}, capture_output=True, text=True
-        )
-        if done.returncode:
-            raise RuntimeError(done.stderr[-2000:])
+        run_counted(
+            folder, "bench.registrations", "--server", "--nodes", str(options.nodes), "--jobs", str(options.jobs),
+            flags=CACHES,
+        )  # fmt: skip
         text = (Path(folder) / "counts").read_text()
     names, numbers = re.search(r"^events: (.+)$", text, re.M), re.search(r"^totals: (.+)$", text, re.M)
     assert names is not None and numbers is not None, text[:500]
@@ -134,8 +125,7 @@ def main() -> None:
     if options.is_server:
         uvloop.run(serve(options))
         return
-    if shutil.which("callgrind_control") is None:
-        sys.exit("bench registrations needs valgrind and callgrind_control: install the package valgrind")
+    need_callgrind("registrations")
     found = counted(options)
     rows = [
         Row(f"{what} a job", "", f"{sum(found.get(name, 0) for name in names) // options.jobs:,}", "")
