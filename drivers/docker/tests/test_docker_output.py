@@ -17,7 +17,7 @@ from yurt.sdk.containers.logfiles import LogFiles, Position, PositionFile, fitti
 from yurt.sdk.driver import LogRotation
 from yurt.sdk.errors import Conflict, DriverError, NotFound, YurtError
 from yurt_driver_docker.images import ImageName, PullProgress, parse_image, pull_failure
-from yurt_driver_docker.logs import LogReader, Repetitions, advance, new_runs, unseen
+from yurt_driver_docker.logs import LogReader, Repetitions, advance
 from yurt_driver_docker.reports import exit_result, task_stats
 
 STAMP = b"2026-01-02T03:04:05.000000006Z"
@@ -58,15 +58,25 @@ def piece(stream: str, second: int, data: bytes) -> Piece:
     return Piece(stream, b"2026-01-02T03:04:%02dZ" % second, data)
 
 
-def read_by(position: Position, pieces: list[Piece]) -> bytes:
-    """What a reader that starts at a position writes of these pieces."""
-    skip = {stream: same for stream, (_, same) in position.reached.items()}
-    fresh = unseen(pieces, position, skip)
-    for stream in ("stdout", "stderr"):
-        of_stream = [each for each in fresh if each.stream == stream]
-        if of_stream:
-            advance(position, of_stream)
-    return b"".join(each.data for each in fresh)
+class Reading:
+    """A reader's steps; `hours` is how far the clock of the machine was set back."""
+
+    def __init__(self, position: Position | None = None, *, is_here: bool = True, hours: int = 0) -> None:
+        self.hours = hours
+        self.position = position or Position()
+        self.skip = {stream: same for stream, (_, same) in self.position.reached.items()}
+        self.repetitions = Repetitions(is_here=lambda: is_here, clock=lambda: -3600_000_000_000 * self.hours)
+        self.repetitions.note_clock(self.position.clock_ns)
+
+    def read(self, *pieces: Piece) -> bytes:
+        """What is written of one batch."""
+        written = list[Piece]()
+        for fresh in self.repetitions.new_runs(list(pieces), self.position, self.skip):
+            for stream in ("stdout", "stderr"):
+                if of_stream := [each for each in fresh if each.stream == stream]:
+                    advance(self.position, of_stream)
+            written += fresh
+        return b"".join(each.data for each in written)
 
 
 ALL = [
@@ -80,43 +90,56 @@ ALL = [
 def test_who_takes_over_skips_exactly_what_was_written(first: int, second: int) -> None:
     position = Position()
     ends = (first, max(first, second), len(ALL))
-    assert b"".join(read_by(position, ALL[:end]) for end in ends) == b"abecfd"
-
-
-def test_a_clock_that_is_set_back_loses_nothing() -> None:
-    pieces = [piece("stdout", 9, b"a"), piece("stdout", 3, b"b"), piece("stdout", 3, b"c")]
-    assert read_by(Position(), pieces) == b"abc"
-
-
-class Repeating:
-    """A reader's steps on a stream that repeats messages; `hours` is how far the clock of the machine was set back."""
-
-    def __init__(self, *, is_local: bool = True) -> None:
-        self.hours = 0
-        self.position = Position()
-        self.skip: dict[str, int] = {}
-        self.found = Repetitions(is_local=is_local, clock=lambda: -3600_000_000_000 * self.hours)
-
-    def read(self, *pieces: Piece) -> bytes:
-        """What is written of one batch."""
-        written = list[Piece]()
-        for fresh in new_runs(list(pieces), self.position, self.skip, self.found):
-            for stream in ("stdout", "stderr"):
-                if of_stream := [each for each in fresh if each.stream == stream]:
-                    advance(self.position, of_stream)
-            written += fresh
-        return b"".join(each.data for each in written)
+    assert b"".join(Reading(position).read(*ALL[:end]) for end in ends) == b"abecfd"
 
 
 def test_what_the_engine_repeats_is_written_once() -> None:
-    reader = Repeating()
+    reader = Reading()
     assert b"".join(reader.read(each) for each in ALL) == b"abecfd"
     assert reader.read(*ALL[3:], piece("stdout", 8, b"g"), piece("stderr", 8, b"h")) == b"gh"
     assert reader.read(piece("stdout", 9, b"i"), *ALL[2:], piece("stdout", 9, b"i"), piece("stdout", 9, b"j")) == b"ij"
 
 
+def test_a_line_that_the_engine_repeats_alone_is_written_once() -> None:
+    reader, alone = Reading(), piece("stdout", 5, b"a\n")
+    assert reader.read(alone, alone) == b"a\n"
+    assert reader.read(piece("stdout", 6, b"a\n")) == b"a\n"
+    parts = [piece("stdout", 7, b"x"), piece("stdout", 7, b"x"), piece("stdout", 7, b"x\n")]
+    assert reader.read(*parts) == b"xxx\n"
+    assert reader.read(*parts, piece("stdout", 8, b"b\n")) == b"b\n"
+
+
+def test_a_repetition_right_behind_a_reconnection_is_written_once() -> None:
+    reader = Reading(Position(reached={"stdout": (AT - 6, 1)}))
+    assert reader.read(piece("stdout", 5, b"a"), piece("stdout", 6, b"b"), piece("stdout", 7, b"c")) == b"bc"
+    reader.skip = {"stdout": 1}
+    repeated = (piece("stdout", 8, b"d"), piece("stdout", 9, b"e"))
+    assert reader.read(piece("stdout", 7, b"c"), *repeated, *repeated, piece("stdout", 10, b"f")) == b"def"
+
+
+def test_output_without_a_time_goes_on_with_the_piece_before_it() -> None:
+    """A line of a terminal beyond 1 MiB is cut where no time stands."""
+    reader, rest = Reading(), Piece("stdout", b"", b"b")
+    assert reader.read(piece("stdout", 5, b"a"), rest) == b"ab"
+    assert reader.position.reached == {"stdout": (AT - 6, 1)}
+    assert Reading(reader.position).read(piece("stdout", 5, b"a"), piece("stdout", 6, b"c")) == b"c"
+
+
+def test_a_clock_that_is_set_back_behind_a_reconnection_loses_nothing() -> None:
+    reader = Reading(Position(reached={"stdout": (AT - 6, 1)}))
+    assert reader.read(piece("stdout", 5, b"a")) == b""
+    assert reader.read(piece("stdout", 3, b"b")) == b"b"
+
+
+def test_a_clock_that_was_set_back_between_two_readers_loses_nothing() -> None:
+    first = Reading()
+    first.read(piece("stdout", 5, b"a"))
+    later = Reading(first.position, hours=1)
+    assert later.read(piece("stdout", 5, b"a"), piece("stdout", 9, b"b"), piece("stdout", 7, b"c")) == b"bc"
+
+
 def test_messages_behind_a_step_of_the_clock_are_no_repetition() -> None:
-    reader = Repeating()
+    reader = Reading()
     assert reader.read(piece("stdout", 9, b"a"), piece("stderr", 9, b"e")) == b"ae"
     reader.hours = 1
     assert reader.read(piece("stdout", 9, b"b")) == b"b"  # it was written before the step
@@ -125,7 +148,7 @@ def test_messages_behind_a_step_of_the_clock_are_no_repetition() -> None:
 
 
 def test_the_clock_of_another_machine_may_go_back() -> None:
-    assert Repeating(is_local=False).read(piece("stdout", 9, b"a"), piece("stdout", 3, b"b")) == b"ab"
+    assert Reading(is_here=False).read(piece("stdout", 9, b"a"), piece("stdout", 3, b"b")) == b"ab"
 
 
 class RemovedContainer:
@@ -144,7 +167,7 @@ class RemovedContainer:
 async def test_the_output_of_a_container_that_somebody_removes_ends(tmp_path: Path, error: YurtError) -> None:
     reader = LogReader(
         cast(Any, RemovedContainer(error)), "c", files=lambda: opened(tmp_path), ledger_path=str(tmp_path / "l" / "c"),
-        is_terminal=False,
+        is_terminal=False, is_here=lambda: True,
     )  # fmt: skip
     async with asyncio.timeout(60):
         await reader.run(is_running)

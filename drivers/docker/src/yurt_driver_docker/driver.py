@@ -186,6 +186,7 @@ class DockerDriver:
             files=lambda: LogFiles(container.logs_dir, container.task_name, container.logs),
             ledger_path=self._ledger_path(container.container_id),
             is_terminal=container.is_terminal,
+            is_here=lambda: task.cgroup.is_found,
         )
         self._background.start("output of a container", lambda: reader.run(lambda: self._is_running(container)))
 

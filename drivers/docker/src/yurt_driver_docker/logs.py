@@ -7,9 +7,10 @@ all output since a moment before that time, and skips messages that were written
 writes neither loses nor repeats a line. Times are used only while catching up, because the parts of one long line share
 a time, and clocks are set back.
 
-Docker up to 20.10 repeats messages of a file on which it rotated while it was followed. A message that is older than
-the one before it begins such a repetition, unless the clock of this machine was set back meanwhile; the reader then
-catches up as after a reconnection.
+Docker up to 20.10 repeats the newest file of a container from its beginning when it has rotated to that file while it
+was followed. A message that is older than the one before it begins such a repetition, unless the clock of this machine
+was set back meanwhile, and so does a line with the time and the text of the one before it. The reader then catches up
+as after a reconnection.
 
 States of a reader: following -stream breaks-> waiting for the engine -> following; -container has ended, all read->
 done.
@@ -20,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, suppress
 
 from yurt.sdk.containers.common import wall_clock
@@ -42,32 +43,32 @@ def clock_difference_ns() -> int:
     return wall_clock() - time.monotonic_ns()
 
 
-def unseen(pieces: Iterable[Piece], position: Position, skip: dict[str, int]) -> list[Piece]:
-    """The pieces after `position`; `skip` lists streams that still catch up, and is consumed."""
-    if not skip:
-        return list(pieces)
-    fresh = []
-    for piece in pieces:
-        at, _ = position.reached.get(piece.stream, (0, 0))
-        if piece.stream in skip:
-            if piece.at < at:
-                continue
-            if piece.at == at and skip[piece.stream] > 0:
-                skip[piece.stream] -= 1
-                continue
-            del skip[piece.stream]
-        fresh.append(piece)
-    return fresh
+def is_seen(piece: Piece, position: Position, skip: dict[str, int]) -> bool:
+    """Whether a piece of a stream that catches up was written before; `skip` lists such streams, and is consumed.
+
+    For each stream it has the number of written messages with the time of the position. A stream has caught up with
+    the last of these, not only with a newer message: the clock may be set back before that one comes.
+    """
+    at, _ = position.reached.get(piece.stream, (0, 0))
+    if piece.at < at:
+        return True
+    left = skip.pop(piece.stream)
+    if piece.at > at:
+        return False
+    if left > 1:
+        skip[piece.stream] = left - 1
+    return True
 
 
 class Repetitions:
     """Finds where the engine begins to repeat messages; `clock` is the difference of wall clock and monotonic clock.
 
-    An engine on another machine has a clock of its own: its messages are taken as they come.
+    An engine on another machine, or in a virtual one, has a clock of its own: its messages are taken as they come.
+    `is_here` says whether the container runs under the kernel of this machine.
     """
 
-    def __init__(self, *, is_local: bool, clock: Callable[[], int] = clock_difference_ns) -> None:
-        self._is_local = is_local
+    def __init__(self, *, is_here: Callable[[], bool], clock: Callable[[], int] = clock_difference_ns) -> None:
+        self._is_here = is_here
         self._clock = clock
         self._newest: dict[str, Piece] = {}
         self._differences = dict.fromkeys(STREAM_NAMES, clock())
@@ -76,55 +77,62 @@ class Repetitions:
         A message may be read after a step of the clock that came later, so a step counts until it was seen in a stream.
         """
 
-    def note(self, pieces: Iterable[Piece]) -> None:
-        """Record the newest message of each stream."""
-        for piece in pieces:
-            self._newest[piece.stream] = piece
-
-    def first(self, pieces: list[Piece], skip: Mapping[str, int]) -> int | None:
-        """The number of the first repeated piece, apart from streams that catch up; None without one."""
-        if not self._is_local:
-            return None
-        difference_ns = self._clock()
+    def note_clock(self, difference_ns: int) -> None:
+        """Record a difference of the clocks, the present one or one that an earlier reader recorded."""
         for stream, before_ns in self._differences.items():
             self._differences[stream] = max(before_ns, difference_ns)
+
+    def new_runs(self, pieces: list[Piece], position: Position, skip: dict[str, int]) -> Iterator[list[Piece]]:
+        """The new pieces, a further run behind each repetition; the caller advances the position behind each run."""
+        if is_here := self._is_here():
+            self.note_clock(self._clock())
+        position.clock_ns = max(self._differences.values())
+        while pieces:
+            fresh, pieces = self._until_repetition(pieces, position, skip, is_here=is_here)
+            if fresh:
+                yield fresh
+            if pieces:
+                skip |= {stream: same for stream, (_, same) in position.reached.items()}
+
+    def _until_repetition(
+        self, pieces: list[Piece], position: Position, skip: dict[str, int], *, is_here: bool
+    ) -> tuple[list[Piece], list[Piece]]:
+        """The new pieces before a repetition, and all pieces from its beginning on."""
+        fresh = list[Piece]()
         for number, piece in enumerate(pieces):
-            if self._is_older(piece, skip) and not self._was_set_back(piece.stream, difference_ns):
-                return number
-            self._newest[piece.stream] = piece
-        return None
+            if piece.stream in skip:
+                if is_seen(piece, position, skip):
+                    continue
+            elif is_here and self._is_repeated(piece):
+                return fresh, pieces[number:]
+            if piece.stamp:  # else it goes on with the piece before it
+                self._newest[piece.stream] = piece
+            fresh.append(piece)
+        return fresh, []
 
-    def _is_older(self, piece: Piece, skip: Mapping[str, int]) -> bool:
-        """Whether a piece is older than the one before it in its stream."""
+    def _is_repeated(self, piece: Piece) -> bool:
+        """Whether a repetition begins with this piece."""
         before = self._newest.get(piece.stream)
-        if before is None or piece.stream in skip:
-            return False
         # The engine writes all times with the same width: bytes that are in order need not be parsed.
-        return piece.stamp < before.stamp and piece.at < before.at
+        if before is None or piece.stamp > before.stamp or not piece.stamp:
+            return False
+        if piece.stamp == before.stamp:  # the parts of one line share a time, whole lines do not
+            return before.data.endswith(b"\n") and (piece.data == before.data or not piece.data.endswith(b"\n"))
+        return piece.at < before.at and not self._was_set_back(piece.stream)
 
-    def _was_set_back(self, stream: str, difference_ns: int) -> bool:
+    def _was_set_back(self, stream: str) -> bool:
         """Whether a step of the clock explains an older message."""
-        before_ns, self._differences[stream] = self._differences[stream], difference_ns
-        return before_ns - difference_ns > STEP_NS
-
-
-def new_runs(
-    pieces: list[Piece], position: Position, skip: dict[str, int], repetitions: Repetitions
-) -> Iterator[list[Piece]]:
-    """The new pieces, in two runs where some repeat; the caller advances the position behind each run."""
-    repeated = repetitions.first(pieces, skip)
-    if repeated is not None:
-        if before := unseen(pieces[:repeated], position, skip):
-            yield before
-        skip |= {stream: same for stream, (_, same) in position.reached.items()}
-        pieces = pieces[repeated:]
-    if fresh := unseen(pieces, position, skip):
-        repetitions.note(fresh)
-        yield fresh
+        before_ns, present_ns = self._differences[stream], self._clock()
+        self._differences[stream] = present_ns
+        return before_ns - present_ns > STEP_NS
 
 
 def advance(position: Position, pieces: list[Piece]) -> None:
-    """Advance a position behind pieces of one stream."""
+    """Advance a position behind pieces of one stream; those without a time leave it where it is."""
+    if not pieces[-1].stamp:
+        pieces = [piece for piece in pieces if piece.stamp]
+        if not pieces:
+            return
     last = pieces[-1]
     same = next((count for count, each in enumerate(reversed(pieces)) if each.stamp != last.stamp), len(pieces))
     at, before = position.reached.get(last.stream, (0, 0))
@@ -136,8 +144,16 @@ class LogReader:
     """Follows the output of one container until it has ended."""
 
     def __init__(
-        self, engine: Engine, container_id: str, *, files: Callable[[], LogFiles], ledger_path: str, is_terminal: bool
+        self,
+        engine: Engine,
+        container_id: str,
+        *,
+        files: Callable[[], LogFiles],
+        ledger_path: str,
+        is_terminal: bool,
+        is_here: Callable[[], bool],
     ) -> None:
+        """`is_here`: as in `Repetitions`."""
         self.engine = engine
         self.container_id = container_id
         self.make_files = files
@@ -146,13 +162,14 @@ class LogReader:
         self.position = Position()
         self.batches = 0
         self.done = asyncio.Event()
-        self._repetitions = Repetitions(is_local=bool(engine.target.socket_path))
+        self.repetitions = Repetitions(is_here=is_here)
 
     async def run(self, is_running: Callable[[], Awaitable[bool]]) -> None:
         """Read to the end; `is_running` queries the engine, and raises EngineDown while it is unreachable."""
         try:
             with closing(PositionFile(self.ledger_path)) as self.ledger, closing(self.make_files()) as self.files:
                 self.position = self.ledger.load()
+                self.repetitions.note_clock(self.position.clock_ns)
                 self.files.open(self.position.files)
                 await self._follow(is_running)
         except (NotFound, Conflict):
@@ -211,7 +228,7 @@ class LogReader:
 
     def _take(self, pieces: list[Piece], skip: dict[str, int]) -> None:
         """Write new output, then record the position."""
-        for fresh in new_runs(pieces, self.position, skip, self._repetitions):
+        for fresh in self.repetitions.new_runs(pieces, self.position, skip):
             for stream in STREAM_NAMES:
                 of_stream = [piece for piece in fresh if piece.stream == stream]
                 if of_stream:

@@ -25,10 +25,14 @@ FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Position(msgspec.Struct):
-    """The position up to which output was read and written; a file is identified by its number and its length."""
+    """The position up to which output was read and written; a file is identified by its number and its length.
+
+    `clock_ns` is the wall clock less the monotonic clock, by which the next collector sees that the clock was set back.
+    """
 
     reached: dict[str, tuple[int, int]] = {}
     files: dict[str, tuple[int, int]] = {}
+    clock_ns: int = 0
 
     @property
     def since(self) -> int:

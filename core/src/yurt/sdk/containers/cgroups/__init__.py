@@ -27,6 +27,11 @@ class ContainerCgroup(Value):
     cpu: tuple[str, ...] = ()
     pids: tuple[str, ...] = ()
 
+    @property
+    def is_found(self) -> bool:
+        """Whether there is one, so that the container runs under this kernel and with its clocks."""
+        return self != ContainerCgroup()
+
     def allowed_cores(self) -> frozenset[int]:
         """The cores that the level above allows, or those of the machine."""
         above = self.cpuset.rpartition("/")[0]
