@@ -65,13 +65,14 @@ class Reading:
         self.hours = hours
         self.position = position or Position()
         self.skip = {stream: same for stream, (_, same) in self.position.reached.items()}
-        self.repetitions = Repetitions(is_here=lambda: is_here, clock=lambda: -3600_000_000_000 * self.hours)
-        self.repetitions.note_clock(self.position.clock_ns)
+        self.repetitions = Repetitions(
+            self.position, is_here=lambda: is_here, clock=lambda: 3600_000_000_000 * (24 - self.hours)
+        )
 
     def read(self, *pieces: Piece) -> bytes:
         """What is written of one batch."""
         written = list[Piece]()
-        for fresh in self.repetitions.new_runs(list(pieces), self.position, self.skip):
+        for fresh in self.repetitions.new_runs(list(pieces), self.skip):
             for stream in ("stdout", "stderr"):
                 if of_stream := [each for each in fresh if each.stream == stream]:
                     advance(self.position, of_stream)

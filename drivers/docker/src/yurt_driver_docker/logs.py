@@ -67,41 +67,46 @@ class Repetitions:
     `is_here` says whether the container runs under the kernel of this machine.
     """
 
-    def __init__(self, *, is_here: Callable[[], bool], clock: Callable[[], int] = clock_difference_ns) -> None:
+    def __init__(
+        self, position: Position, *, is_here: Callable[[], bool], clock: Callable[[], int] = clock_difference_ns
+    ) -> None:
+        """`position` is where the reader before ended; its caller advances it."""
+        self._position = position
         self._is_here = is_here
         self._clock = clock
         self._newest: dict[str, Piece] = {}
-        self._differences = dict.fromkeys(STREAM_NAMES, clock())
+        self._differences = dict.fromkeys(STREAM_NAMES, max(position.clock_ns, clock()))
         """The largest difference of the clocks since a message of the stream was older than the one before it.
 
         A message may be read after a step of the clock that came later, so a step counts until it was seen in a stream.
         """
 
-    def note_clock(self, difference_ns: int) -> None:
-        """Record a difference of the clocks, the present one or one that an earlier reader recorded."""
-        for stream, before_ns in self._differences.items():
-            self._differences[stream] = max(before_ns, difference_ns)
-
-    def new_runs(self, pieces: list[Piece], position: Position, skip: dict[str, int]) -> Iterator[list[Piece]]:
+    def new_runs(self, pieces: list[Piece], skip: dict[str, int]) -> Iterator[list[Piece]]:
         """The new pieces, a further run behind each repetition; the caller advances the position behind each run."""
         if is_here := self._is_here():
-            self.note_clock(self._clock())
-        position.clock_ns = max(self._differences.values())
+            self._note_clock()
         while pieces:
-            fresh, pieces = self._until_repetition(pieces, position, skip, is_here=is_here)
+            fresh, pieces = self._until_repetition(pieces, skip, is_here=is_here)
             if fresh:
                 yield fresh
             if pieces:
-                skip |= {stream: same for stream, (_, same) in position.reached.items()}
+                skip |= {stream: same for stream, (_, same) in self._position.reached.items()}
+
+    def _note_clock(self) -> None:
+        """Record the difference of the clocks, also for the next reader: a step back may show in its messages."""
+        difference_ns = self._clock()
+        for stream, before_ns in self._differences.items():
+            self._differences[stream] = max(before_ns, difference_ns)
+        self._position.clock_ns = max(self._differences.values())
 
     def _until_repetition(
-        self, pieces: list[Piece], position: Position, skip: dict[str, int], *, is_here: bool
+        self, pieces: list[Piece], skip: dict[str, int], *, is_here: bool
     ) -> tuple[list[Piece], list[Piece]]:
         """The new pieces before a repetition, and all pieces from its beginning on."""
         fresh = list[Piece]()
         for number, piece in enumerate(pieces):
             if piece.stream in skip:
-                if is_seen(piece, position, skip):
+                if is_seen(piece, self._position, skip):
                     continue
             elif is_here and self._is_repeated(piece):
                 return fresh, pieces[number:]
@@ -162,14 +167,14 @@ class LogReader:
         self.position = Position()
         self.batches = 0
         self.done = asyncio.Event()
-        self.repetitions = Repetitions(is_here=is_here)
+        self.is_here = is_here
 
     async def run(self, is_running: Callable[[], Awaitable[bool]]) -> None:
         """Read to the end; `is_running` queries the engine, and raises EngineDown while it is unreachable."""
         try:
             with closing(PositionFile(self.ledger_path)) as self.ledger, closing(self.make_files()) as self.files:
                 self.position = self.ledger.load()
-                self.repetitions.note_clock(self.position.clock_ns)
+                self.repetitions = Repetitions(self.position, is_here=self.is_here)
                 self.files.open(self.position.files)
                 await self._follow(is_running)
         except (NotFound, Conflict):
@@ -228,7 +233,7 @@ class LogReader:
 
     def _take(self, pieces: list[Piece], skip: dict[str, int]) -> None:
         """Write new output, then record the position."""
-        for fresh in self.repetitions.new_runs(pieces, self.position, skip):
+        for fresh in self.repetitions.new_runs(pieces, skip):
             for stream in STREAM_NAMES:
                 of_stream = [piece for piece in fresh if piece.stream == stream]
                 if of_stream:
