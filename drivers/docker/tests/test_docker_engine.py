@@ -380,6 +380,15 @@ async def test_an_engine_that_hangs_is_unhealthy_and_nothing_hangs_with_it(
     await bench.until_health(HEALTHY)
 
 
+@pytest.mark.parametrize("pause_s", [0.02, 0.001])
+async def test_output_is_written_once_although_the_engine_rotates_its_file(bench: Bench, pause_s: float) -> None:
+    """Docker 20.10 sends the lines again that it reads from a new file before it waits for more."""
+    write = f"for i in $(seq 300); do echo line $i; sleep {pause_s}; done"
+    rotation = {"type": "json-file", "config": [{"max-size": "2k", "max-file": "5"}]}
+    _, output = await bench.run({**shell(write), "logging": [rotation]})
+    assert output == "".join(f"line {number}\n" for number in range(1, 301))
+
+
 async def test_usage_is_read_without_the_engine(bench: Bench) -> None:
     handle = await bench.start(shell("trap exit TERM; while true; do sleep 0.1; done"))
     told = await bench.engine_usage(handle.task_id)
