@@ -198,7 +198,9 @@ def run_counted(folder: str, *module: str, flags: Sequence[str] = ()) -> None:
         "valgrind", "--tool=callgrind", "--instr-atstart=no", *flags, f"--callgrind-out-file={folder}/counts",
         sys.executable, "-m", *module,
     ]  # fmt: skip
-    done = subprocess.run(command, check=False, env=os.environ | {"PYTHONHASHSEED": "0"}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, check=False, env=os.environ | {"PYTHONHASHSEED": "0"}, capture_output=True, text=True
+    )
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
 

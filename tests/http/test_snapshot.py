@@ -111,6 +111,13 @@ async def test_a_damaged_snapshot_is_refused(api: Api) -> None:
     assert (answer.status, answer.text) == (400, "the snapshot is damaged: its digests do not fit")
 
 
+@pytest.mark.parametrize("term", [b"Infinity", b'"two"', b"null"])
+async def test_a_snapshot_whose_term_is_no_number_is_refused(api: Api, term: bytes) -> None:
+    answer = await api.call("PUT", "/v1/operator/snapshot", false_state(b"", term))
+    assert answer.status == 400
+    assert answer.text.startswith("the file is not a snapshot of Yurt: its meta.json is of another program")
+
+
 async def test_a_snapshot_is_inspected_without_an_agent(
     api: Api, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,9 +208,9 @@ def test_zeros_follow_the_first_block_of_a_bomb() -> None:
     assert opened.decompress(opened.unconsumed_tail, 1_000) == bytes(1_000)
 
 
-def false_state(body: bytes) -> bytes:
+def false_state(body: bytes, term: bytes = b"1") -> bytes:
     """An archive whose digests fit a state that is none."""
-    meta = b'{"Format": 1, "ID": "1-1", "Index": 1, "Term": 1, "Version": "1"}'
+    meta = b'{"Format": 1, "ID": "1-1", "Index": 1, "Term": %b, "Version": "1"}' % term
     sums = "".join(
         f"{hashlib.sha256(part).hexdigest()}  {name}\n" for name, part in (("meta.json", meta), ("state.bin", body))
     )

@@ -40,6 +40,8 @@ FOREIGN: Final = "the file is not a snapshot of Yurt"
 EXPECTED: Final = f"a snapshot is a gzip archive of {META}, {STATE} and {SUMS}"
 GZIP: Final = 16 + zlib.MAX_WBITS
 GZIP_MAGIC: Final = b"\x1f\x8b"
+EXTREMES: Final = (RecursionError, OverflowError)
+"""What JSON that is too deep, or an infinite number in it, raises."""
 MEMORY_FREE: Final = 512 * 1024**2
 MEMORY_RATIO: Final = 24
 """The factor by which the objects of a state exceed its encoded size."""
@@ -95,7 +97,7 @@ def unpack(source: IO[bytes], state: IO[bytes]) -> Archive:
         sums = _small(reader, SUMS)
         meta = json.loads(meta_text)
         form, found = meta["Format"], _archive(meta, size)
-    except (tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, TypeError, RecursionError) as error:
+    except (tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, TypeError, *EXTREMES) as error:
         raise Invalid(f"{FOREIGN}: {_fault(error)}") from None
     if form != FORMAT:
         raise Invalid(f"the snapshot has format {form!r:.20}, this version reads {FORMAT}")
