@@ -17,7 +17,6 @@ import asyncio
 import gc
 import json
 import re
-import sys
 import tempfile
 from pathlib import Path
 from typing import Final
