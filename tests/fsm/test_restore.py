@@ -21,6 +21,7 @@ from yurt.structs.commands import (
     SetNodeStatus,
     StageRestore,
 )
+from yurt.structs.rules import RESTORED_LOSS_RULES
 from yurt.testing import factories
 from yurt.testing.replica import Replica
 from yurt.testing.rows.every_table import every_table
@@ -151,3 +152,17 @@ def test_nodes_that_live_report_before_they_are_ready(replica: Replica) -> None:
     assert replica.state.nodes[live].status == "initializing"
     assert replica.state.nodes[live].last_missed_heartbeat_index == replica.state.index
     assert replica.state.nodes[down].status == "down"
+
+
+@pytest.mark.parametrize("rules", [RESTORED_LOSS_RULES - 1, RESTORED_LOSS_RULES])
+def test_a_node_that_was_down_in_the_snapshot_has_not_heard_of_the_restore(rules: int) -> None:
+    """Its agent may have heard of the loss that the snapshot names, and have been ready since."""
+    replica, node = Replica(rules_version=rules), factories.node()
+    replica.apply(RegisterNode(node=node), SetNodeStatus(node_id=node.id, status="down", updated_at=1))
+    heard = replica.state.nodes[node.id].last_missed_heartbeat_index
+    data = archive(replica.state)
+    replica.apply(SetNodeStatus(node_id=node.id, status="ready", updated_at=2))
+    restored(replica, data)
+    found = replica.state.nodes[node.id]
+    assert found.status == "down"
+    assert found.last_missed_heartbeat_index == (replica.state.index if rules >= RESTORED_LOSS_RULES else heard)

@@ -28,6 +28,7 @@ from yurt.structs.cluster import RestoreChunk
 from yurt.structs.commands import FinishRestore, Rejected, RestoreCommand, StageRestore
 from yurt.structs.job import Job
 from yurt.structs.node import Node
+from yurt.structs.rules import RESTORED_LOSS_RULES
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", bound=Value)
@@ -123,10 +124,20 @@ def _replace(edit: Edit, restored: Snapshot) -> None:
                     key,
                     "a reader would wait for a later index (A5)",
                 )
-            if isinstance(row, Node) and row.status != status.NODE_DOWN:
-                row = replace(row, status=status.NODE_INIT, last_missed_heartbeat_index=edit.index)
+            if isinstance(row, Node):
+                row = _begun_anew(edit, row)
             if table.get(key) != row:
                 edit.tx.put(schema, key, row)
+
+
+def _begun_anew(edit: Edit, node: Node) -> Node:
+    """The node as one that is not ready before it has heard of the restore and has reported all its allocations."""
+    if node.status != status.NODE_DOWN:
+        return replace(node, status=status.NODE_INIT, last_missed_heartbeat_index=edit.index)
+    if edit.rules_version < RESTORED_LOSS_RULES:
+        return node
+    # Its agent may have heard of the loss in the snapshot already: that of the restore must be another one.
+    return replace(node, last_missed_heartbeat_index=edit.index)
 
 
 def _ordered(keys: Iterable[K]) -> list[K]:

@@ -41,5 +41,7 @@ LATE_UPDATE_RULES: Final = 12
 """From here on `apply` evaluates a job again when a plan updates an allocation in place that has ended meanwhile."""
 SINGLE_WRITER_RULES: Final = 12
 """From here on `apply` refuses any second writer of a host volume that has a single writer, also of the same plan."""
+RESTORED_LOSS_RULES: Final = 12
+"""From here on a node that is down in a restored snapshot is lost at the index of the restore."""
 RULES_VERSION: Final = SINGLE_WRITER_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""
