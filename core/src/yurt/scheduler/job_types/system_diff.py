@@ -46,6 +46,7 @@ from yurt.structs.status import (
     DESIRED_RUN,
     DESIRED_STOP,
     JOB_SYSBATCH,
+    NODE_READY,
     SERVER_TERMINAL,
     TRIGGER_MAX_DISCONNECT,
     ClientStatus,
@@ -185,10 +186,12 @@ class SystemDiff:
             self._draft.change(alloc, append_state=(alloc.client_status, self._context.now))
         row = self._view.row(alloc.node_id)
         is_newest = is_current(alloc, job)
-        is_suited = row is not None and node is not None and self._suits(group, node, row=row, is_newest=is_newest)
-        if row is None or not is_suited or (not is_newest and any(mask[row] for mask in outside)):
+        if row is None or node is None or not self._suits(group, node, row=row, is_newest=is_newest):
             self._stop(alloc, why.NOT_NEEDED)
-        elif is_newest or node is None or not is_ready(node):
+        elif not is_newest and node.status == NODE_READY and any(mask[row] for mask in outside):
+            # The volumes of a node that is not ready are unavailable: the evaluation of its return decides.
+            self._stop(alloc, why.NOT_NEEDED)
+        elif is_newest or not is_ready(node):
             counts["ignore"] += 1
         else:
             outdated.append(alloc)
