@@ -34,6 +34,9 @@ from yurt.structs.rules import HOST_VOLUME_RULES, PLACEMENT_VOLUME_RULES, SINGLE
 from yurt.structs.status import NODE_READY
 from yurt.structs.volumes.host import PENDING, READY, SINGLE_WRITER, UNAVAILABLE, HostVolume, TaskGroupHostVolumeClaim
 
+PlanWriters = dict[str, dict[str, bool]]
+"""The writers that a plan places: for each volume the names of allocations, and whether each is a single writer."""
+
 
 def apply_host_volume(edit: Edit, command: HostVolumeCommand) -> Rejected | None:
     """Apply a host volume command."""
@@ -158,24 +161,25 @@ def withdrawn_volume(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
     return ""
 
 
-def writer_conflict(edit: Edit, plan: Plan, job: Job, group: TaskGroup, writers: dict[str, dict[str, bool]]) -> str:
+def writer_conflict(edit: Edit, plan: Plan, job: Job, group: TaskGroup, writers: PlanWriters) -> str:
     """The reason why the group cannot write to a volume, because it or another writer is a single one; "" when it can.
 
-    `writers` are those of the plan's groups so far: for each volume the names of allocations, and whether each is a
-    single writer.
+    `writers` are those of the plan's groups so far.
     """
     writing = [request for request in host_requests(group) if not request.read_only]
     is_checked = edit.rules_version >= SINGLE_WRITER_RULES
     for placement in plan.placements if writing else ():
+        # Earlier rules looked at the group's placements of other versions too, by the requests of this one.
+        is_own = placement.task_group == group.name and (placement.job_version == job.version or not is_checked)
         node: Node | None = edit.tx.get(Tables.nodes, placement.node_id)
-        for request in writing if node is not None and placement.task_group == group.name else ():
+        for request in writing if node is not None and is_own else ():
             source = source_of(request, alloc_index(placement.name))
             offered = node.host_volumes.get(source) if node is not None else None
             volume: HostVolume | None = edit.tx.get(Tables.host_volumes, offered.id) if offered is not None else None
             if volume is None or not (is_checked or access_mode(volume, request) == SINGLE_WRITER):
                 continue
             known, is_single = writers.setdefault(volume.id, {}), is_single_writer(volume, request)
-            known[placement.name] = is_single
+            known[placement.name] = is_single or known.get(placement.name, False)
             is_second = is_checked and len(known) > 1 and any(known.values())
             if is_second or has_other_writer(edit.tx.base, volume, request, job.key, placement.name):
                 return f'host volume "{source}" has its single writer'

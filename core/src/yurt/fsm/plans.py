@@ -19,7 +19,7 @@ from yurt.fsm.bookkeeping.summary_changes import SUMMARY_FIELDS
 from yurt.fsm.edit import Edit
 from yurt.fsm.eval_triggers import evaluation_of, mint_of
 from yurt.fsm.evals import put_evaluations
-from yurt.fsm.host_volumes import claim_volumes, withdrawn_volume, writer_conflict
+from yurt.fsm.host_volumes import PlanWriters, claim_volumes, withdrawn_volume, writer_conflict
 from yurt.fsm.jobs import update_deployment
 from yurt.fsm.reject import conflict, invalid, stale
 from yurt.sdk.errors import Invalid
@@ -65,17 +65,19 @@ CLIENT: Final = frozenset[object]({None, "", *SUMMARY_FIELDS})
 """The client statuses that a plan may set, and what stands for none."""
 
 
-def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, is_part: bool = False) -> Rejected | None:
+def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, writers: PlanWriters | None = None) -> Rejected | None:
     """Apply the accepted part of a plan; its placements, possibly packed, were checked on the state at index
     `checked_at`.
 
-    Of a plan that `is_part` of another, the caller checks `beyond_guarantees` and `gang_below_minimum` for the whole.
+    `writers` is given with a part of a plan, and has those of the parts before; the caller checks `beyond_guarantees`
+    and `gang_below_minimum` for the whole.
     """
+    is_part, known = writers is not None, {} if writers is None else writers
     try:
         plan = unpacked(plan)
     except Invalid as error:
         return invalid(str(error))
-    rejected = (_changed_since(edit, plan, checked_at) if checked_at else None) or _check(edit, plan)
+    rejected = (_changed_since(edit, plan, checked_at) if checked_at else None) or _check(edit, plan, known)
     rejected = rejected or (None if is_part else beyond_guarantees(edit, plan))
     if rejected is not None:
         return rejected
@@ -191,12 +193,11 @@ def beyond_guarantees(edit: Edit, plan: Plan) -> Rejected | None:
     return stale(refused[min(refused)]) if refused else None
 
 
-def _check(edit: Edit, plan: Plan) -> Rejected | None:
+def _check(edit: Edit, plan: Plan, writers: PlanWriters) -> Rejected | None:
     ids = [placement.id for placement in plan.placements]
     existing = edit.tx.present(Tables.allocs, ids)
     if existing or "" in ids or len(set(ids)) < len(ids):
         return invalid(f'the plan places allocation "{existing[0] if existing else ""}" that is there already')
-    writers: dict[str, dict[str, bool]] = {}
     for version, group in sorted(set(map(GROUP_OF, plan.placements))):
         job = _version(edit, plan, version)
         if job is None:
@@ -414,8 +415,8 @@ def _silent(edit: Edit, alloc: Allocation) -> ClientStatus | NotGiven:
 def _evaluate_late_updates(edit: Edit, plan: Plan) -> None:
     """Evaluate the job again when an allocation that the plan updates in place has ended since the plan was made.
 
-    It has ended in its old version. The plan takes it for one of the new version, and so would nobody place what a
-    batch or system job lacks of that.
+    It has ended in its old version and the plan counts it as one of the new version: a batch or system job would lack
+    an allocation that nothing places.
     """
     if not plan.in_place or edit.rules_version < LATE_UPDATE_RULES:
         return

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from yurt.fsm.edit import Edit
+from yurt.fsm.host_volumes import PlanWriters
 from yurt.fsm.plans import apply_plan, beyond_guarantees, gang_below_minimum
 from yurt.fsm.reject import invalid, not_found, stale
 from yurt.sdk.errors import Invalid
@@ -59,8 +60,9 @@ def apply_staged(edit: Edit, command: ApplyPlan) -> Rejected | None:
     for key in keys:
         edit.tx.delete(Tables.staged_plans, key)
     rejected = _whole_beyond_guarantees(edit, parts)
+    writers: PlanWriters = {}
     for part in parts:
-        rejected = rejected or apply_plan(edit, part, checked_at=command.checked_at, is_part=True)
+        rejected = rejected or apply_plan(edit, part, checked_at=command.checked_at, writers=writers)
     return rejected or gang_below_minimum(edit, parts[-1])
 
 
