@@ -9,17 +9,18 @@ from yurt import scheduler
 from yurt.fsm import apply
 from yurt.fsm.snapshot import decode, digest, encode
 from yurt.scheduler.attempts import Attempt
-from yurt.sdk.value import replace
+from yurt.sdk.value import replace, seconds
 from yurt.state import Snapshot
 from yurt.state.host_volumes import users
 from yurt.structs import commands as c
-from yurt.structs.cluster import Namespace
+from yurt.structs.cluster import Namespace, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import HostVolumeInfo, Node
 from yurt.structs.plan import Plan
+from yurt.structs.policies import DisconnectStrategy
 from yurt.structs.resources import Resources
-from yurt.structs.rules import HOST_VOLUME_RULES, RULES_VERSION
+from yurt.structs.rules import HOST_VOLUME_RULES, RULES_VERSION, SINGLE_WRITER_RULES
 from yurt.structs.volumes.host import HostVolume, HostVolumeCapability
 from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
@@ -294,3 +295,108 @@ def test_an_outdated_system_allocation_ends_where_its_new_version_has_no_volume(
     plan = attempt(state, state.jobs[asking.key]).plan
     assert [each.node_id for each in plan.placements] == [node(1).id]
     assert len(plan.stops) == 2
+
+
+def test_two_groups_that_preempt_others_do_not_both_get_the_writer() -> None:
+    """The node is full, so that each of both ends an allocation of lower priority."""
+    large = Resources(cpu=10, memory_mb=3500)
+    tasks = (factories.task(resources=large),)
+    old = factories.job("old", priority=10, task_groups=(factories.group(count=2, update=None, tasks=tasks),))
+    asking = job_with()
+    asking = replace(asking, priority=90, task_groups=(replace(asking.task_groups[0], tasks=tasks),))
+    job = second_group(asking)
+    config = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
+    state = after(cluster(volume(1, SINGLE), job=old), c.SetSchedulerConfiguration(configuration=config))
+    state = after(state, c.SetNodeEligibility(node_id=node(2).id, eligibility="ineligible"))
+    state = after(state, c.ApplyPlan(plan=attempt(state, old).plan), c.RegisterJob(job=job))
+    made = attempt(state, job)
+    assert len(made.plan.preemptions) == len(made.plan.placements) == 1
+    assert 'host volume "data" has its single writer' in reasons(made)
+
+
+def everywhere(**changes: Any) -> Job:
+    """A system job that asks for the volume."""
+    return replace(job_with("everywhere"), type="system", **changes)
+
+
+def updated(state: Snapshot, job: Job) -> Plan:
+    """The plan of the job's next version, whose tasks are others."""
+    group = replace(job.task_groups[0], tasks=(factories.task(env={"VERSION": "2"}),))
+    state = after(state, c.RegisterJob(job=replace(job, task_groups=(group,))))
+    return attempt(state, state.jobs[job.key]).plan
+
+
+@pytest.mark.parametrize("name", ["everywhere", "Everywhere at once"])
+def test_a_system_allocation_is_no_other_writer_for_its_successor(name: str) -> None:
+    """Allocations of a system job have its name, which may differ from its id."""
+    job = everywhere(name=name)
+    state = cluster(volume(1, SINGLE), volume(2, SINGLE), job=job)
+    state = after(state, ruled(c.ApplyPlan(plan=attempt(state, job).plan)))
+    plan = updated(state, job)
+    assert len(plan.placements) == len(plan.stops) == 2
+
+
+def test_each_node_of_a_system_job_has_a_sticky_volume_of_its_own() -> None:
+    sticky = job_with("everywhere", sticky=True)
+    job = replace(sticky, type="system")
+    state = cluster(volume(1), volume(2), job=job)
+    state = after(state, ruled(c.ApplyPlan(plan=attempt(state, job).plan)))
+    assert len(state.allocs) == 2
+    assert len(updated(state, job).placements) == 2
+
+
+@pytest.mark.parametrize("status", ["initializing", "disconnected"])
+def test_an_outdated_system_allocation_stays_while_its_node_is_away(status: Any) -> None:
+    """The volumes of such a node are unavailable; what becomes of the allocation is decided when it returns."""
+    strategy = DisconnectStrategy(lost_after=seconds(600), replace=False)
+    group = replace(job_with().task_groups[0], disconnect=strategy)
+    job = everywhere(task_groups=(group,))
+    state = cluster(volume(1), volume(2), job=job)
+    state = after(state, ruled(c.ApplyPlan(plan=attempt(state, job).plan)))
+    told = [c.AllocUpdate(id=each.id, node_id=each.node_id, client_status="running") for each in state.allocs.values()]
+    state = after(state, c.UpdateAllocsFromClient(updates=tuple(told)))
+    state = after(state, c.SetNodeStatus(node_id=node(1).id, status=status, updated_at=1))
+    state = after(state, ruled(c.ApplyPlan(plan=attempt(state, job).plan)))
+    assert [each.node_id for each in updated(state, job).stops] == [node(2).id]
+
+
+@pytest.mark.parametrize(("is_reading", "is_refused"), [(True, False), (False, True)])
+def test_a_member_of_another_version_counts_by_its_own_requests(is_reading: bool, is_refused: bool) -> None:
+    """A canary of a version that reads the volume is placed together with a writer of the version before."""
+    first, second = job_with(), job_with(read_only=is_reading)
+    second = replace(second, priority=60)
+    state = cluster(volume(1, SINGLE), job=first)
+    plan = attempt(state, first).plan
+    state = after(state, c.RegisterJob(job=second))
+    canary = replace(plan.placements[0], id="canary", name="web.web[1]", job_version=1)
+    both = replace(plan, placements=(*plan.placements, canary))
+    result = apply(state, ruled(c.ApplyPlan(plan=both)), index=state.index + 1).result
+    assert isinstance(result, c.Rejected) is is_refused
+
+
+def test_an_allocation_that_asks_twice_for_a_volume_is_a_single_writer_if_one_request_is() -> None:
+    alone, shared = (
+        VolumeRequest(name=name, type="host", source="data", access_mode=mode)
+        for name, mode in (("alone", SINGLE), ("shared", MULTI))
+    )
+    twice = factories.group("first", 1, volumes={"alone": alone, "shared": shared}, update=None)
+    once = factories.group("second", 1, volumes={"shared": shared}, update=None)
+    job = factories.job("web", task_groups=(twice, once))
+    state = cluster(volume(1, requested_capabilities=BOTH), job=job)
+    (placed,) = attempt(state, job).plan.placements
+    other = replace(placed, id="other", task_group="second", name="web.second[0]")
+    both = replace(attempt(state, job).plan, placements=(placed, other))
+    assert isinstance(apply(state, ruled(c.ApplyPlan(plan=both)), index=state.index + 1).result, c.Rejected)
+
+
+@pytest.mark.parametrize("rules", [SINGLE_WRITER_RULES - 1, SINGLE_WRITER_RULES])
+def test_the_parts_of_a_staged_plan_do_not_both_get_the_writer(rules: int) -> None:
+    job = second_group(job_with())
+    state = cluster(volume(1, SINGLE), job=job)
+    first = attempt(state, job).plan
+    other = replace(first.placements[0], id="other", task_group="second", name="web.second[0]")
+    second = replace(first, placements=(other,), deployment=None)
+    state = after(state, c.StagePlan(plan_id="p", number=0, plan=first))
+    command = ruled(c.ApplyPlan(plan=second, staged="p", parts=1), rules)
+    result = apply(state, command, index=state.index + 1).result
+    assert isinstance(result, c.Rejected) is (rules >= SINGLE_WRITER_RULES)

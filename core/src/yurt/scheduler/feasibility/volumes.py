@@ -6,7 +6,7 @@ They are checked for every placement, since claims change with placements, and n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 import numpy as np
@@ -20,12 +20,13 @@ from yurt.state.host_volumes import refusal as refusal_of_host
 from yurt.state.store import Snapshot
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
-from yurt.structs.predicates import alloc_name
+from yurt.structs.predicates import alloc_index, alloc_name
+from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
 from yurt.structs.volumes.csi import CSIVolume
-from yurt.structs.volumes.host import HostVolume
+from yurt.structs.volumes.host import HostVolume, TaskGroupHostVolumeClaim
 from yurt.structs.volumes.request import VolumeRequest
 
-HAS_WRITER = 'host volume "{}" has its single writer'
+HAS_WRITER: Final = 'host volume "{}" has its single writer'
 
 
 class VolumeReason(msgspec.Struct, frozen=True):
@@ -115,22 +116,21 @@ class VolumeClaims:
                     is_single = is_single_writer(volume, request) or self._writers.get(volume.id, False)
                     self._writers[volume.id] = is_single
 
-    def other_writer(self, row: int, index: int) -> str:
-        """The reason why another writer keeps the allocation with this index from a row; "" for none."""
+    def other_writer(self, row: int, name: str) -> str:
+        """The reason why another writer keeps the allocation of this name from a row; "" for none."""
         for request in self._host:
-            source = source_of(request, index)
+            source = source_of(request, alloc_index(name))
             volumes = [volume for at, volume in self._dynamic(source) if at == row]
-            if any(self._has_writer(volume, request, index) for volume in volumes):
+            if any(self._has_writer(volume, request, name) for volume in volumes):
                 return HAS_WRITER.format(source)
         return ""
 
-    def _has_writer(self, volume: HostVolume, request: VolumeRequest, index: int) -> bool:
+    def _has_writer(self, volume: HostVolume, request: VolumeRequest, name: str) -> bool:
         if request.read_only:
             return False
         known = self._writers.get(volume.id)
         if known is not None and (known or is_single_writer(volume, request)):
             return True
-        name = alloc_name(self._job.id, self._group, index)
         return has_other_writer(self._snapshot, volume, request, self._job.key, name)
 
     def _dynamic(self, source: str) -> list[tuple[int, HostVolume]]:
@@ -150,15 +150,22 @@ class VolumeClaims:
             refusals[f'host volume "{source}" has no record in the cluster'] = self._unrecorded(source)
         for row, volume in self._dynamic(source):
             reason = refusal_of_host(volume, request, self._job.namespace)
-            if not reason and self._has_writer(volume, request, index):
+            if not reason and self._has_writer(volume, request, name):
                 reason = HAS_WRITER.format(source)
             if reason:
                 refusals.setdefault(reason, np.zeros(len(offered), np.bool_))[row] = True
-        claim = claim_of(self._snapshot, self._job, self._group, index=index, source=source) if request.sticky else None
+        claim = self._claim_of(request, index, source)
         if claim is not None:
             away = offered[:, IS_NODE] > 0
             away[[row for row, volume in self._dynamic(source) if volume.id == claim.volume_id]] = False
             refusals[f'sticky host volume "{source}" of {name} is on another node'] = away
+
+    def _claim_of(self, request: VolumeRequest, index: int, source: str) -> TaskGroupHostVolumeClaim | None:
+        """The claim that binds the allocation to one volume; None without one."""
+        # A system job has an allocation of this index on every node, each with a volume of its own.
+        if not request.sticky or self._job.type in (JOB_SYSTEM, JOB_SYSBATCH):
+            return None
+        return claim_of(self._snapshot, self._job, self._group, index=index, source=source)
 
     def _refused_csi(self, request: VolumeRequest, source: str) -> dict[str, BoolArray]:
         offered = self._snapshot.columns.nodes.offered

@@ -76,7 +76,7 @@ class NodePlacement:
         replaced = request.previous if request.stops else None
         if replaced is not None:
             view.release(replaced)
-        placed = self._placed(placer, row, request.group, replaced)
+        placed = self._placed(placer, row, request, replaced)
         if isinstance(placed, AllocationMetric):
             if replaced is not None:
                 draft.replacing.setdefault(request.group, []).append(replaced)
@@ -94,22 +94,22 @@ class NodePlacement:
         draft.add(request, placed, view.node(row), version=placer.job.version, deployment=draft.deployment)
 
     def _placed(
-        self, placer: GroupPlacer, row: int, group: str, replaced: Allocation | None
+        self, placer: GroupPlacer, row: int, request: PlacementRequest, replaced: Allocation | None
     ) -> PlacedAlloc | AllocationMetric:
         """The placement on a node, or the reason why a limit or the node refuses it."""
         if not self._limits.current:
-            return placer.place_on(row)
+            return placer.place_on(row, request.name)
         refusal = self._limits.refusal(placer.ask.least_amounts, replaced)
-        pair = (self._view.rows.ids[row], group)
+        pair = (self._view.rows.ids[row], request.group)
         if refusal is not None:
             name, dimensions = refusal
             if name:
                 self.limited[pair] = name
             if replaced is None:
-                self._refused[group] = name
+                self._refused[request.group] = name
             return AllocationMetric(nodes_evaluated=1, node_pool=placer.job.node_pool, quota_exhausted=dimensions)
         placer.limits = grants = LimitedGrants(self._limits, replaced)
-        placed = placer.place_on(row)
+        placed = placer.place_on(row, request.name)
         if not isinstance(placed, AllocationMetric):
             return placed
         if grants.limit:

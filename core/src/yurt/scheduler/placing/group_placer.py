@@ -42,6 +42,7 @@ from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.explain.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.job import Job, TaskGroup
+from yurt.structs.predicates import alloc_index
 from yurt.structs.status import JOB_BATCH, JOB_SERVICE
 
 RECLAIMING: Final = (JOB_BATCH, JOB_SERVICE)
@@ -188,7 +189,7 @@ class GroupPlacer:
             if refusals is not None:
                 self._salt += refusals.pass_over(row)
             if row is None:
-                return self._preempting()
+                return self._preempting(index)
             self._salt += 1
             grant = self._grant(row)
             # The ranking counts amounts only; ports, cores and devices are checked on the best node alone.
@@ -202,8 +203,7 @@ class GroupPlacer:
                 # Otherwise the runners-up that are shown would depend on which refusals were known.
                 ranker.fill_window(expected)
             metrics = self._metrics(ranker.top(row, penalised))
-            self._count_placed(row, grant)
-            self.volumes.count(row, index)
+            self._count_placed(row, grant, index)
             return PlacedAlloc(row, grant, metrics)
 
     def look_at_volumes(self, index: int) -> None:
@@ -213,19 +213,21 @@ class GroupPlacer:
         for mask in self.volumes_refused.values():
             self.ranker.close_all(mask)
 
-    def _count_placed(self, row: int, grant: NodeGrant) -> None:
+    def _count_placed(self, row: int, grant: NodeGrant, index: int) -> None:
         self.view.take(row, grant.usage)
         self.ranker.placed(row)
+        if self.volumes.is_used:
+            self.volumes.count(row, index)
         if self.distinct.is_used:
             self.distinct.count((row,), self.group.name)
             self._close_refused()
 
-    def _preempting(self) -> PlacedAlloc | None:
+    def _preempting(self, index: int) -> PlacedAlloc | None:
         """The placement with the least important victims, when no node has capacity; borrowers are tried first."""
         mask, refused = self.mask, self._refused_otherwise()
         for other in refused.values():
             mask = mask & ~other
-        reclaimed = self._reclaimed(mask)
+        reclaimed = self._reclaimed(mask, index)
         if reclaimed is not None:
             return reclaimed
         if not self._preemption.is_allowed:
@@ -235,7 +237,7 @@ class GroupPlacer:
             return None
         exhausted = self.ranker.exhausted
         metrics, _ = self.metrics.ruled_out(refused, exhausted.masks(), within=choice.impossible)
-        self._count_placed(choice.row, choice.grant)
+        self._count_placed(choice.row, choice.grant, index)
         exhausted.forget()
         self._preemption.forget(choice.row)
         return PlacedAlloc(choice.row, choice.grant, replace(metrics, score_meta_data=(choice.meta,)), choice.victims)
@@ -247,9 +249,9 @@ class GroupPlacer:
         mask = self.mask
         for other in self._refused_otherwise().values():
             mask = mask & ~other
-        return self._reclaimed(mask)
+        return self._reclaimed(mask, index)
 
-    def _reclaimed(self, mask: BoolArray) -> PlacedAlloc | None:
+    def _reclaimed(self, mask: BoolArray, index: int) -> PlacedAlloc | None:
         guarantees = self.view.guarantees
         if guarantees is None or self.job.type not in RECLAIMING:
             return None
@@ -264,7 +266,7 @@ class GroupPlacer:
         meta = replace(meta, scores={**meta.scores, PREEMPTION.name: score})
         refused = self._refused_otherwise()
         metrics, _ = self.metrics.ruled_out(refused, self.ranker.exhausted.masks())
-        self._count_placed(choice.row, choice.grant)
+        self._count_placed(choice.row, choice.grant, index)
         self.ranker.exhausted.forget()
         self._preemption.forget_all()
         metrics = replace(metrics, score_meta_data=(meta,))
@@ -273,10 +275,10 @@ class GroupPlacer:
     def _exceeds_after(self, grant: NodeGrant, ended: Sequence[Allocation]) -> bool:
         return self.limits is not None and bool(self.limits.refuses_after(grant.usage, ended))
 
-    def place_on(self, row: int) -> PlacedAlloc | AllocationMetric:
-        """Place one allocation on a given node, with preemption if permitted; or return the reason why it does not
-        fit."""
-        if self.volumes.is_used and (writer := self.volumes.other_writer(row, 0)):
+    def place_on(self, row: int, name: str) -> PlacedAlloc | AllocationMetric:
+        """Place the allocation of this name on a given node, with preemption if permitted; or return the reason why it
+        does not fit."""
+        if self.volumes.is_used and (writer := self.volumes.other_writer(row, name)):
             return self.metrics.of_refusal(row, [writer])
         reasons = list(self.view.exhausted(row, self.ask.plain.usage))
         grant: NodeGrant | str = "" if reasons else self._grant(row)
@@ -291,7 +293,7 @@ class GroupPlacer:
         metrics = replace(self.metrics.shared(), score_meta_data=(self._score_on(row, victims),))
         self.view.take(row, grant.usage)
         if self.volumes.is_used:
-            self.volumes.count(row, 0)
+            self.volumes.count(row, alloc_index(name))
         return PlacedAlloc(row, grant, metrics, victims)
 
     def _score_on(self, row: int, victims: tuple[Allocation, ...]) -> NodeScoreMeta:
