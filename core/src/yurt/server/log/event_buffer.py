@@ -116,14 +116,14 @@ class EventBuffer:
         newest.append(kept)
         self._newest_bytes += kept.weight
         while len(newest) > self._size:
+            if not (self._behind or self._places):  # nobody reads, as on most servers: every command passes here
+                self._newest_bytes -= self._drop(newest)
+                continue
             older = newest.popleft()
             weight = older.weight
             self._newest_bytes -= weight
-            if self._behind or self._places:
-                self._behind.append(older)
-                self._behind_bytes += weight
-            else:  # nobody reads, as on most servers: every command passes here
-                self._dropped_index = older.index
+            self._behind.append(older)
+            self._behind_bytes += weight
         if self._behind or self._newest_bytes > NEWEST_BYTES_MAX:
             self._trim()
         self._wake()
