@@ -21,7 +21,7 @@ from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver
 from yurt.sdk.templates import TemplateProvider
 from yurt.storage.client_db import ClientDatabase
-from yurt.structs.node import DrainSpec
+from yurt.structs.node import DrainSpec, HostVolumeInfo
 from yurt.testing.fakes import FakeDriver, FakeServerPort
 
 MakeClient = Callable[..., AbstractAsyncContextManager[Client]]
@@ -72,6 +72,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
         device_health: DeviceHealthSettings | None = None,
         fingerprint_retries: Mapping[str, FingerprintRetry] | None = None,
         template: TemplateSettings | None = None,
+        host_volumes: Mapping[str, HostVolumeInfo] | None = None,
     ) -> AsyncIterator[Client]:
         chosen, env = with_driver or driver, env or RealEnv()
         client = Client(
@@ -86,6 +87,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
                 fingerprint_retries=fingerprint_retries or {},
                 template=template or TemplateSettings(),
                 device_health=device_health or DeviceHealthSettings(),
+                host_volumes=host_volumes or {},
             ),
             env,
             Surroundings(

@@ -68,6 +68,7 @@ from yurt.client.tasks.exec_sessions import ExecSessions
 from yurt.client.templates.context import TemplateContext
 from yurt.client.usage_history import UsageHistory
 from yurt.client.volumes.host_volumes import DynamicHostVolumes
+from yurt.client.volumes.writers import VolumeWriters
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk import core_partitions
@@ -187,6 +188,7 @@ class Client:
         places = CsiFolders(config.state_dir)
         plugins = CsiPlugins(env, places, drivers, node=node, group=group)
         volumes = CsiMounts(plugins, places, env, store=surroundings.database, server=surroundings.server, group=group)
+        host_volumes = DynamicHostVolumes(config, surroundings.database, node)
         return ClientContext(
             config=config,
             env=env,
@@ -206,7 +208,8 @@ class Client:
             ),
             networks=Networks(offers, construction, env, owner=owner),
             csi=Csi(plugins, volumes, places),
-            host_volumes=DynamicHostVolumes(config, surroundings.database, node),
+            host_volumes=host_volumes,
+            writers=VolumeWriters(self.allocs.unfinished_tasks, host_volumes.volume),
             templates=TemplateContext(
                 settings=config.template,
                 providers=config.template_providers,

@@ -16,6 +16,7 @@ from yurt.client.networks.manager import Networks
 from yurt.client.ports import ServerPort, ServeTask
 from yurt.client.templates.context import TemplateContext
 from yurt.client.volumes.host_volumes import DynamicHostVolumes
+from yurt.client.volumes.writers import VolumeWriters
 from yurt.runtime.env import Env
 from yurt.runtime.metrics import CLIENT_PREFIX, Metrics
 from yurt.sdk.driver import Driver
@@ -40,6 +41,8 @@ class ClientContext(msgspec.Struct, frozen=True):
     networks: Networks
     csi: Csi
     host_volumes: DynamicHostVolumes
+    writers: VolumeWriters
+    """The tasks that write to host volumes."""
     templates: TemplateContext
     task_api: ServeTask | None
     """Serves the agent's API at the sockets of tasks; None when not available."""

@@ -49,7 +49,7 @@ class ClientHooks:
             TaskCsiVolumesHook(context.csi.volumes),
             LogsHook(),
             configuration,
-            VolumesHook(context.host_volumes, context.node),
+            VolumesHook(context.host_volumes, context.writers, context.node, env=context.env),
             CheckpointHook(context.env),
             ArtifactsHook(context.config.artifact, added.getters, context.env),
             TemplatesHook(context.templates),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from yurt.client.devices.claims import claim_of, reachable
 from yurt.client.devices.holders import DeviceHolders
 from yurt.client.devices.manager import DeviceManager
+from yurt.client.hooks.ending_tasks import EndingTask, wait_left
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
-from yurt.client.timed_waits import wait_or_sleep
 from yurt.lifecycle import events
 from yurt.runtime.env import Env
 from yurt.sdk.device import DeviceClaim
@@ -14,8 +14,6 @@ from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.hooks import Additions, TaskHookOf
 from yurt.structs.task import Task
 
-HOLDER_LIMIT_S = 600.0
-HOLDER_LOOK_S = 0.25
 NUMA_REQUIRE = "require"
 
 
@@ -57,22 +55,17 @@ class DevicesHook(TaskHookOf[ClientTask]):
         )
 
     async def _wait_free(self, task: ClientTask, claim: DeviceClaim) -> None:
-        """Wait until tasks that are being stopped release the devices; raises SetupProblem after `HOLDER_LIMIT_S`.
+        """Wait until tasks that are being stopped release the devices; raises SetupProblem.
 
         The servers count the devices of a stopped task as free at once, but their memory is in use until it has ended:
         a task that started before that would fail.
         """
-        limit, is_noted = self._env.monotonic() + HOLDER_LIMIT_S, False
-        while (found := self._holders.using(claim)) and not task.killed.is_set():
-            other, device = found
-            where = f"task {other.name} of allocation {other.alloc.id[:8]}"
-            if self._env.monotonic() >= limit:
-                failure = events.setup_failure(f"device {device} is still used by {where} after {HOLDER_LIMIT_S:g} s")
-                raise SetupProblem(failure, is_recoverable=True)
-            if not is_noted:
-                task.note(events.device(f"Waiting for device {device}: {where} has not ended yet"))
-                is_noted = True
-            await wait_or_sleep(self._env, task.killed, HOLDER_LOOK_S)
+
+        def find() -> tuple[EndingTask, str] | None:
+            found = self._holders.using(claim)
+            return None if found is None else (found[0], f"device {found[1]}")
+
+        await wait_left(task, self._env, find, event=events.device)
 
     async def recover(self, task: ClientTask) -> Additions | None:
         """Return the same additions again, for queries of the run's environment."""

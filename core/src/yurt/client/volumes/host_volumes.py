@@ -150,6 +150,12 @@ class DynamicHostVolumes:
             host_volumes={**self._config.host_volumes, **self._offered},
         )
 
+    def volume(self, name: str) -> HostVolume | None:
+        """The offered volume of this name, as it was last changed; None when there is none."""
+        offered = self._offered.get(name)
+        record = self._records.get(offered.id) if offered is not None else None
+        return None if record is None else record.volume
+
     async def create(self, volume: HostVolume) -> HostVolumeMade:
         """Make a volume and offer it; a call with the id of an existing volume changes that."""
         async with self._lock:

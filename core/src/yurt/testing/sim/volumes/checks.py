@@ -2,8 +2,8 @@
 
 C2 a new allocation that writes to a volume is the only writer that stays where one of them wants to be its single
 writer, C3 its volume is ready and of its namespace, D9 a deleted volume has no user, and a sticky claim has its job and
-its volume. On hosts: of two tasks that write to the volume of a single writer one is about to end, and what a wanted
-task has mounted is there. Each function gives the problem, or "" when there is none.
+its volume. On hosts: no task starts to write to a volume beside another that writes to it, where one is a single
+writer, and what a wanted task has mounted is there. Each function gives the problem, or "" when there is none.
 """
 
 from __future__ import annotations
@@ -113,14 +113,14 @@ def _of_claims(state: Snapshot) -> str:
 
 def second_writer(state: Snapshot, host: SimHost, run: SimTaskRun) -> str:
     """C2: a task that has started writes to no volume that another allocation's task on the host writes to, where one
-    of them is a single writer and neither is about to end."""
+    of them is a single writer; also not while the other one is being stopped."""
     alloc = state.allocs.get(run.alloc_id)
     if alloc is None or _is_ending(alloc):
         return ""
     for other in host.live():
         shared = {path for path in run.written if path in other.written} if other.alloc_id != run.alloc_id else ()
         known = state.allocs.get(other.alloc_id) if shared else None
-        if known is None or _is_ending(known):
+        if known is None:
             continue
         uses = [use for each in (alloc, known) for use in uses_of(state, each)]
         if any(use.is_alone and use.volume.host_path in shared for use in uses):
