@@ -20,7 +20,7 @@ from yurt.structs.node import HostVolumeInfo, Node
 from yurt.structs.plan import Plan
 from yurt.structs.policies import DisconnectStrategy
 from yurt.structs.resources import Resources
-from yurt.structs.rules import HOST_VOLUME_RULES, RULES_VERSION, SINGLE_WRITER_RULES
+from yurt.structs.rules import CHANGED_VOLUME_RULES, HOST_VOLUME_RULES, RULES_VERSION, SINGLE_WRITER_RULES
 from yurt.structs.volumes.host import HostVolume, HostVolumeCapability
 from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
@@ -400,3 +400,106 @@ def test_the_parts_of_a_staged_plan_do_not_both_get_the_writer(rules: int) -> No
     command = ruled(c.ApplyPlan(plan=second, staged="p", parts=1), rules)
     result = apply(state, command, index=state.index + 1).result
     assert isinstance(result, c.Rejected) is (rules >= SINGLE_WRITER_RULES)
+
+
+def per_alloc(name: str, mode: str, *, count: int = 1) -> Job:
+    """A job whose allocations each want to write to a volume of their own."""
+    job = job_with(name, per_alloc=True, access_mode=mode)
+    return replace(job, task_groups=(replace(job.task_groups[0], count=count),))
+
+
+def with_two_volumes(mode: str, *, is_dynamic: bool) -> Snapshot:
+    """One node with the volumes `data[0]` and `data[1]`."""
+    volumes = [volume(number, mode, name=f"data[{number}]", node_id=node(1).id) for number in range(2)]
+    offered = {each.name: HostVolumeInfo(path="/d", id=each.id if is_dynamic else "") for each in volumes}
+    puts = [c.PutHostVolume(volume=each) for each in volumes if is_dynamic]
+    return after(Snapshot.empty(), c.RegisterNode(node=replace(node(1), host_volumes=offered)), *puts)
+
+
+PER_ALLOC = [(mode, is_dynamic) for mode in ("single-node-writer", SINGLE) for is_dynamic in (True, False)]
+
+
+@pytest.mark.parametrize(("mode", "is_dynamic"), PER_ALLOC)
+def test_allocations_with_a_volume_each_share_a_node(mode: str, is_dynamic: bool) -> None:
+    job = per_alloc("web", mode, count=2)
+    state = after(with_two_volumes(mode, is_dynamic=is_dynamic), c.RegisterJob(job=job))
+    plan = attempt(state, job).plan
+    assert scheduler.check_plan(state, plan).is_full
+    state = after(state, ruled(c.ApplyPlan(plan=plan, checked_at=state.index)))
+    assert sorted(alloc.name for alloc in state.allocs.values()) == ["web.web[0]", "web.web[1]"]
+
+
+@pytest.mark.parametrize(("mode", "is_dynamic"), PER_ALLOC)
+def test_a_volume_of_one_allocation_has_one_writer_among_jobs(mode: str, is_dynamic: bool) -> None:
+    first, second = per_alloc("first", mode), per_alloc("second", mode)
+    state = after(with_two_volumes(mode, is_dynamic=is_dynamic), c.RegisterJob(job=first), c.RegisterJob(job=second))
+    late = attempt(state, second).plan
+    state = after(state, ruled(c.ApplyPlan(plan=attempt(state, first).plan, checked_at=state.index)))
+    assert reasons(attempt(state, second)) == {'host volume "data[0]" has its single writer': 1}
+    refused = apply(state, ruled(c.ApplyPlan(plan=late)), index=state.index + 1).result
+    assert isinstance(refused, c.Rejected) and refused.message == 'host volume "data[0]" has its single writer'
+
+
+@pytest.mark.parametrize(("mode", "is_dynamic"), PER_ALLOC)
+def test_two_groups_do_not_both_write_to_the_volume_of_one_index(mode: str, is_dynamic: bool) -> None:
+    job = second_group(per_alloc("web", mode))
+    state = after(with_two_volumes(mode, is_dynamic=is_dynamic), c.RegisterJob(job=job))
+    made = attempt(state, job)
+    assert len(made.plan.placements) == 1
+    (placed,) = made.plan.placements
+    other = replace(placed, id="other", task_group="second", name="web.second[0]")
+    both = replace(made.plan, placements=(placed, other))
+    refused = apply(state, ruled(c.ApplyPlan(plan=both)), index=state.index + 1).result
+    assert isinstance(refused, c.Rejected) and refused.message == 'host volume "data[0]" has its single writer'
+
+
+def evaluated(state: Snapshot, command: c.AnyCommand) -> tuple[Snapshot, list[tuple[str, str]]]:
+    """The state after a command, and the jobs and nodes that it evaluates."""
+    before = set(state.evals.keys())
+    state = after(state, ruled(command))
+    return state, [(each.job_id, each.node_id) for each in state.evals.values() if each.id not in before]
+
+
+@pytest.mark.parametrize("kind", ["system", "sysbatch"])
+def test_a_system_job_is_evaluated_when_its_volume_changes_what_it_offers(kind: str) -> None:
+    waiting = replace(job_with("everywhere", access_mode=MULTI), type=kind)
+    others = (
+        replace(job_with("elsewhere", source="other"), type=kind), job_with("service"),
+        replace(waiting, id="stopped", name="stopped", stop=True), replace(waiting, id="far", datacenters=("far",)),
+    )  # fmt: skip
+    state = after(cluster(volume(1, SINGLE), job=waiting), *(c.RegisterJob(job=each) for each in others))
+    assert not attempt(state, waiting).plan.placements
+    changed = c.PutHostVolume(volume=volume(1, MULTI), now=factories.NOW)
+    state, made = evaluated(state, changed)
+    assert made == [("everywhere", node(1).id)]
+    (evaluation,) = state.evals.values()
+    assert (evaluation.status, evaluation.triggered_by, evaluation.type) == ("pending", "node-update", kind)
+    assert len(attempt(state, waiting).plan.placements) == 1
+    assert evaluated(state, changed)[1] == []
+
+
+def test_a_system_job_is_evaluated_when_its_volume_is_not_deleted_after_all() -> None:
+    job = replace(job_with("everywhere"), type="system")
+    state = cluster(volume(1), job=job)
+    state, made = evaluated(state, c.PutHostVolume(volume=volume(1, state="unavailable"), keeps_state=True))
+    assert made == [] and not attempt(state, job).plan.placements
+    assert evaluated(state, c.PutHostVolume(volume=volume(1)))[1] == [("everywhere", node(1).id)]
+
+
+@pytest.mark.parametrize("deletes_volume", [False, True])
+def test_a_system_job_is_evaluated_when_its_claim_is_deleted(deletes_volume: bool) -> None:
+    job = replace(job_with("everywhere", sticky=True), type="system")
+    state = cluster(volume(1), job=job)
+    state = after(state, c.ApplyPlan(plan=attempt(state, job).plan))
+    (claim,) = state.host_volume_claims.values()
+    deletion: c.AnyCommand = c.DeleteHostVolumeClaim(id=claim.id, now=factories.NOW)
+    if deletes_volume:
+        deletion = c.DeleteHostVolume(namespace="default", id=claim.volume_id, now=factories.NOW)
+    assert evaluated(state, deletion)[1] == [("everywhere", "")]
+
+
+def test_an_earlier_version_evaluates_nothing_when_a_volume_changes() -> None:
+    job = replace(job_with("everywhere", access_mode=MULTI), type="system")
+    state = cluster(volume(1, SINGLE), job=job)
+    state = after(state, ruled(c.PutHostVolume(volume=volume(1, MULTI)), CHANGED_VOLUME_RULES - 1))
+    assert not len(state.evals)

@@ -152,7 +152,7 @@ class Garbage:
             yield DeleteDeployments(deployment_ids=tuple(sorted(deployments)), based_on=basis)
         nodes = [one.id for one in found if isinstance(one, Node) and _is_lost(state.nodes.get(one.id), self._cutoffs)]
         if nodes:
-            yield from _volumes_of(state, sorted(nodes))
+            yield from _volumes_of(state, sorted(nodes), self._now)
             yield DeleteNodes(node_ids=tuple(sorted(nodes)), based_on=_rows(state, "nodes", nodes))
         allocs = [one.id for one in found if isinstance(one, Allocation) and self._may_alloc_go(state, one.id)]
         going = Counter(state.allocs[alloc_id].eval_id for alloc_id in allocs)
@@ -202,13 +202,13 @@ def _rows(state: Snapshot, table: str, keys: Iterable[Any]) -> tuple[Expectation
     return tuple(expectation(state, table, key) for key in sorted(keys))
 
 
-def _volumes_of(state: Snapshot, node_ids: Iterable[str]) -> Iterator[AnyCommand]:
+def _volumes_of(state: Snapshot, node_ids: Iterable[str], now: UnixNano) -> Iterator[AnyCommand]:
     """The host volumes of deleted nodes, if the operator permits it (`gc_volumes_on_node_gc`)."""
     for node_id in node_ids:
         if state.nodes[node_id].gc_volumes_on_node_gc:
             for volume in sorted(state.host_volumes.where("node", node_id), key=lambda each: each.id):
                 basis = _rows(state, "nodes", (node_id,))
-                yield DeleteHostVolume(namespace=volume.namespace, id=volume.id, based_on=basis)
+                yield DeleteHostVolume(namespace=volume.namespace, id=volume.id, now=now, based_on=basis)
 
 
 def is_alloc_garbage(state: Snapshot, alloc: Allocation, cutoff: UnixNano, now: UnixNano) -> bool:

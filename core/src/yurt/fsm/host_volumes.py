@@ -12,30 +12,36 @@ from functools import partial
 from typing import assert_never
 
 from yurt.fsm.edit import Edit
+from yurt.fsm.eval_triggers import Mint, evaluations_of, mint_of, system_jobs
+from yurt.fsm.evals import put_evaluations
 from yurt.fsm.reject import conflict, invalid, not_found
-from yurt.sdk.value import replace
+from yurt.sdk.value import UnixNano, replace
 from yurt.state import Tables
 from yurt.state.claims import source_of
-from yurt.state.host_volumes import (
-    access_mode,
-    has_other_writer,
-    host_requests,
-    is_single_writer,
-    refusal_of_node,
-)
+from yurt.state.host_volumes import Place, has_other_writer, host_requests, refusal_of_node
 from yurt.state.tables import JobKey
 from yurt.structs.alloc import Allocation
-from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, HostVolumeCommand, PutHostVolume, Rejected
+from yurt.structs.commands import (
+    DeleteHostVolume,
+    DeleteHostVolumeClaim,
+    EvalSeed,
+    HostVolumeCommand,
+    PutHostVolume,
+    Rejected,
+)
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import Plan
-from yurt.structs.predicates import alloc_index
-from yurt.structs.rules import HOST_VOLUME_RULES, PLACEMENT_VOLUME_RULES, SINGLE_WRITER_RULES
-from yurt.structs.status import NODE_READY
+from yurt.structs.predicates import alloc_index, is_for_node
+from yurt.structs.rules import CHANGED_VOLUME_RULES, HOST_VOLUME_RULES, PLACEMENT_VOLUME_RULES, SINGLE_WRITER_RULES
+from yurt.structs.status import NODE_READY, TRIGGER_NODE_UPDATE
 from yurt.structs.volumes.host import PENDING, READY, SINGLE_WRITER, UNAVAILABLE, HostVolume, TaskGroupHostVolumeClaim
+from yurt.structs.volumes.host_access import access_mode, excludes
+from yurt.structs.volumes.request import VolumeRequest
 
-PlanWriters = dict[str, dict[str, bool]]
-"""The writers that a plan places: for each volume the names of allocations, and whether each is a single writer."""
+PlanWriters = dict[tuple[str, str], dict[str, list[VolumeRequest]]]
+"""The requests to write of the allocations that a plan places, by the node and the volume's name, then by the
+allocation's name."""
 
 
 def apply_host_volume(edit: Edit, command: HostVolumeCommand) -> Rejected | None:
@@ -50,7 +56,7 @@ def apply_host_volume(edit: Edit, command: HostVolumeCommand) -> Rejected | None
             if claim is None or command.namespace not in ("", claim.namespace):
                 return not_found("host volume claim not found")
             edit.tx.delete(Tables.host_volume_claims, command.id)
-            return None
+            return _evaluate_claimants(edit, (claim,), command.now)
         case _:
             assert_never(command)
 
@@ -82,10 +88,47 @@ def _put(edit: Edit, command: PutHostVolume) -> Rejected | None:
         modify_index=edit.index,
         modify_time=command.now,
     )
-    edit.tx.put(
-        Tables.host_volumes, volume.id, stored if command.keeps_state else replace(stored, state=_state(node, stored))
-    )
-    return None
+    if not command.keeps_state:
+        stored = replace(stored, state=_state(node, stored))
+    edit.tx.put(Tables.host_volumes, volume.id, stored)
+    return None if node is None else _evaluate_waiting(edit, node, existing, stored)
+
+
+def _evaluate_waiting(edit: Edit, node: Node, before: HostVolume | None, volume: HostVolume) -> Rejected | None:
+    """Evaluate the system jobs that ask for a volume which has become ready, or has changed what it offers.
+
+    They have no evaluation that waits for it: a node without the volume is none of theirs. Other jobs have one.
+    """
+    is_same = before is not None and (before.state, before.requested_capabilities) == (
+        volume.state, volume.requested_capabilities,
+    )  # fmt: skip
+    if edit.rules_version < CHANGED_VOLUME_RULES or volume.state != READY or is_same:
+        return None
+    jobs = [
+        job
+        for job in system_jobs(edit.tx.base)
+        if job.namespace == volume.namespace and is_for_node(job, node) and _asks_for(job, volume.name)
+    ]
+    made = evaluations_of(jobs, TRIGGER_NODE_UPDATE, _mint(edit, volume.id, volume.modify_time))
+    return put_evaluations(edit, [replace(each, node_id=node.id, node_modify_index=edit.index) for each in made])
+
+
+def _asks_for(job: Job, volume: str) -> bool:
+    """Whether a system job asks for a host volume of this name; its allocations have the index 0."""
+    return any(source_of(request, 0) == volume for group in job.task_groups for request in host_requests(group))
+
+
+def _evaluate_claimants(edit: Edit, claims: Iterable[TaskGroupHostVolumeClaim], now: UnixNano) -> Rejected | None:
+    """Evaluate the system jobs whose claims were deleted: their allocations may go to other nodes now."""
+    if edit.rules_version < CHANGED_VOLUME_RULES or not now:
+        return None
+    lost = {(claim.namespace, claim.job_id) for claim in claims}
+    jobs = [job for job in system_jobs(edit.tx.base) if job.key in lost] if lost else []
+    return put_evaluations(edit, evaluations_of(jobs, TRIGGER_NODE_UPDATE, _mint(edit, "claims", now)))
+
+
+def _mint(edit: Edit, what: str, now: int) -> Mint:
+    return mint_of(EvalSeed(seed=f"{what}/{edit.index}", now=UnixNano(now)))
 
 
 def _over_quota(edit: Edit, volume: HostVolume, existing: HostVolume | None, region: str) -> Rejected | None:
@@ -109,11 +152,12 @@ def _delete(edit: Edit, command: DeleteHostVolume) -> Rejected | None:
     if volume is None or volume.namespace != command.namespace:
         return not_found("volume not found")
     edit.tx.delete(Tables.host_volumes, volume.id)
-    for claim in edit.tx.base.host_volume_claims.where("volume", volume.id):
+    claims = tuple(edit.tx.base.host_volume_claims.where("volume", volume.id))
+    for claim in claims:
         edit.tx.delete(Tables.host_volume_claims, claim.id)
     if edit.rules_version >= HOST_VOLUME_RULES:
         _withdraw(edit, volume)
-    return None
+    return _evaluate_claimants(edit, claims, command.now)
 
 
 def _withdraw(edit: Edit, volume: HostVolume) -> None:
@@ -173,17 +217,41 @@ def writer_conflict(edit: Edit, plan: Plan, job: Job, group: TaskGroup, writers:
         is_own = placement.task_group == group.name and (placement.job_version == job.version or not is_checked)
         node: Node | None = edit.tx.get(Tables.nodes, placement.node_id)
         for request in writing if node is not None and is_own else ():
-            source = source_of(request, alloc_index(placement.name))
-            offered = node.host_volumes.get(source) if node is not None else None
-            volume: HostVolume | None = edit.tx.get(Tables.host_volumes, offered.id) if offered is not None else None
-            if volume is None or not (is_checked or access_mode(volume, request) == SINGLE_WRITER):
-                continue
-            known, is_single = writers.setdefault(volume.id, {}), is_single_writer(volume, request)
-            known[placement.name] = is_single or known.get(placement.name, False)
-            is_second = is_checked and len(known) > 1 and any(known.values())
-            if is_second or has_other_writer(edit.tx.base, volume, request, job.key, placement.name):
-                return f'host volume "{source}" has its single writer'
+            place = _place(edit, node, source_of(request, alloc_index(placement.name))) if node is not None else None
+            if (
+                place is not None
+                and _is_checked(edit, place, request)
+                and _excluded(edit, place, request, (job, placement.name), writers)
+            ):
+                return f'host volume "{place.source}" has its single writer'
     return ""
+
+
+def _place(edit: Edit, node: Node, source: str) -> Place | None:
+    """The node's volume of this name; None when it offers none, or a dynamic one without a row."""
+    offered = node.host_volumes.get(source)
+    if offered is None or not offered.id:
+        return None if offered is None else Place(node.id, source, None)
+    volume: HostVolume | None = edit.tx.get(Tables.host_volumes, offered.id)
+    return None if volume is None else Place(node.id, source, volume)
+
+
+def _is_checked(edit: Edit, place: Place, request: VolumeRequest) -> bool:
+    """Whether `apply` looks for other writers; those of a configured volume, unless it is of one allocation, are
+    exclusive resources."""
+    if edit.rules_version >= SINGLE_WRITER_RULES:
+        return place.volume is not None or request.per_alloc
+    return place.volume is not None and access_mode(place.volume, request) == SINGLE_WRITER
+
+
+def _excluded(edit: Edit, place: Place, request: VolumeRequest, placed: tuple[Job, str], writers: Writers) -> bool:
+    (job, name), known = placed, writers.setdefault((place.node_id, place.source), {})
+    others = [other for each, other in known.items() if each != name]
+    known[name] = request
+    is_second = any(excludes(place.volume, request, other) for other in others)
+    return (is_second and edit.rules_version >= SINGLE_WRITER_RULES) or has_other_writer(
+        edit.tx.base, place, request, job.key, name
+    )
 
 
 def claim_volumes(edit: Edit, jobs: Iterable[Job | None], allocs: Sequence[Allocation]) -> None:

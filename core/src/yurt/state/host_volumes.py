@@ -8,6 +8,7 @@ successor waits for its end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from yurt.state.claims import requests_of, source_of
 from yurt.state.store import Snapshot
@@ -18,25 +19,13 @@ from yurt.structs.node import Node
 from yurt.structs.predicates import alloc_index
 from yurt.structs.volumes import host as modes
 from yurt.structs.volumes.host import HostVolume, TaskGroupHostVolumeClaim
+from yurt.structs.volumes.host_access import HOST, access_mode, excludes
 from yurt.structs.volumes.request import VolumeRequest
-
-HOST = "host"
 
 
 def host_requests(group: TaskGroup) -> tuple[VolumeRequest, ...]:
     """The host volumes that a group requests, by name."""
     return requests_of(group, HOST)
-
-
-def access_mode(volume: HostVolume, request: VolumeRequest) -> str:
-    """The volume's access mode for the request; empty when none fits."""
-    for capability in volume.requested_capabilities:
-        mode = capability.access_mode
-        is_fit = mode == request.access_mode if request.access_mode else request.read_only or mode != modes.READER_ONLY
-        is_attached = not request.attachment_mode or capability.attachment_mode == request.attachment_mode
-        if is_fit and is_attached and (request.read_only or mode != modes.READER_ONLY):
-            return mode
-    return ""
 
 
 def refusal(volume: HostVolume, request: VolumeRequest, namespace: str) -> str:
@@ -72,33 +61,36 @@ def refusal_of_node(
     )
 
 
-def is_single_writer(volume: HostVolume, request: VolumeRequest) -> bool:
-    """Whether the request wants to be the volume's only writer."""
-    return not request.read_only and modes.SINGLE_WRITER in (request.access_mode, access_mode(volume, request))
+class Place(NamedTuple):
+    """A host volume by its name on a node; `volume` is None for one of the node's configuration."""
+
+    node_id: str
+    source: str
+    volume: HostVolume | None
 
 
-def has_other_writer(
-    snapshot: Snapshot, volume: HostVolume, request: VolumeRequest, key: tuple[str, str], name: str
-) -> bool:
+def has_other_writer(snapshot: Snapshot, place: Place, request: VolumeRequest, key: tuple[str, str], name: str) -> bool:
     """Whether a writer excludes the request to write, because one of both is a single writer.
 
     A predecessor of the same job and name does not count.
     """
-    is_single = is_single_writer(volume, request)
     return any(
-        not other.read_only
-        and (is_single or is_single_writer(volume, other))
-        and ((alloc.namespace, alloc.job_id), alloc.name) != (key, name)
-        for alloc, other in users(snapshot, volume)
+        excludes(place.volume, request, other) and ((alloc.namespace, alloc.job_id), alloc.name) != (key, name)
+        for alloc, other in _users(snapshot, place)
     )
 
 
 def users(snapshot: Snapshot, volume: HostVolume) -> Iterator[tuple[Allocation, VolumeRequest]]:
     """The allocations on the volume's node that use it, with their requests."""
-    for alloc in snapshot.allocs_of_node(volume.node_id):
+    return _users(snapshot, Place(volume.node_id, volume.name, volume))
+
+
+def _users(snapshot: Snapshot, place: Place) -> Iterator[tuple[Allocation, VolumeRequest]]:
+    namespace = None if place.volume is None else place.volume.namespace
+    for alloc in snapshot.allocs_of_node(place.node_id):
         group = alloc.job.group(alloc.task_group) if alloc.job is not None and is_using(alloc) else None
-        for request in host_requests(group) if group is not None and alloc.namespace == volume.namespace else ():
-            if source_of(request, alloc_index(alloc.name)) == volume.name:
+        for request in host_requests(group) if group is not None and namespace in (None, alloc.namespace) else ():
+            if source_of(request, alloc_index(alloc.name)) == place.source:
                 yield alloc, request
 
 

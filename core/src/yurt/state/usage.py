@@ -17,9 +17,8 @@ from yurt.structs.job import TaskGroup
 from yurt.structs.network import NetworkResource
 from yurt.structs.status import CLIENT_TERMINAL
 from yurt.structs.task import TaskLifecycle
+from yurt.structs.volumes.host_access import EXCLUSIVE_MODES, HOST
 
-SINGLE_WRITER = frozenset({"single-node-writer", "single-node-single-writer"})
-"""Access modes that allow one user per node."""
 AMOUNT_MAX = 1 << 53
 """The maximum of an amount; larger ones are cut, so that no sum overflows a column."""
 CORES_MAX: Final = 65_536
@@ -48,7 +47,7 @@ class Usage(msgspec.Struct, frozen=True):
     ports: tuple[PortKey, ...] = ()
     devices: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
-    """Host volumes that it writes exclusively."""
+    """Host volumes that it writes exclusively, without those of its own (`per_alloc`)."""
     tolerant: tuple[PortKey, ...] = ()
     """Ports that it uses even if another allocation has them (`ignore_collision`)."""
     memory_max: int = 0
@@ -204,7 +203,10 @@ def _is_amount(text: str) -> bool:
 
 
 def single_writer_volumes(group: TaskGroup) -> tuple[str, ...]:
-    """The host volumes that a group requests with a single writer."""
+    """The host volumes that each allocation of a group requests with a single writer.
+
+    Without those that differ between its allocations (`per_alloc`): see `state.host_volumes.has_other_writer`.
+    """
     if not group.volumes:
         return ()
     return tuple(
@@ -212,7 +214,9 @@ def single_writer_volumes(group: TaskGroup) -> tuple[str, ...]:
             {
                 volume.source
                 for volume in group.volumes.values()
-                if volume.type == "host" and volume.access_mode in SINGLE_WRITER and not volume.read_only
+                if volume.type == HOST
+                and volume.access_mode in EXCLUSIVE_MODES
+                and not (volume.read_only or volume.per_alloc)
             }
         )
     )

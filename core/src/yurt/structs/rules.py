@@ -43,5 +43,7 @@ SINGLE_WRITER_RULES: Final = 12
 """From here on `apply` refuses any second writer of a host volume that has a single writer, also of the same plan."""
 RESTORED_LOSS_RULES: Final = 12
 """From here on a node that is down in a restored snapshot is lost at the index of the restore."""
-RULES_VERSION: Final = SINGLE_WRITER_RULES
+CHANGED_VOLUME_RULES: Final = 12
+"""From here on `apply` evaluates system jobs whose host volume becomes ready or changes, or whose claim is deleted."""
+RULES_VERSION: Final = CHANGED_VOLUME_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

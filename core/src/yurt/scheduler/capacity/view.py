@@ -14,6 +14,7 @@ from yurt.state.usage import Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
+from yurt.structs.volumes.request import VolumeRequest
 
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.guarantees import Guarantees
@@ -42,8 +43,8 @@ class ClusterView:
         self._in_use: dict[str, ExclusiveResources] = {}
         self._released: set[str] = set()
         self._usages: dict[tuple[int, int, str], Usage] = {}
-        self.volume_writers: dict[str, bool] = {}
-        """The host volumes to which placements of the plan write, by id: whether as a single writer."""
+        self.volume_writers: dict[tuple[int, str], list[VolumeRequest]] = {}
+        """The requests of the plan's placements to write to host volumes, by the row and the volume's name."""
         self.generation = 0
         """A number that grows with every change of usage."""
 

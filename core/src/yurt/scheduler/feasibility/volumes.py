@@ -15,7 +15,7 @@ from yurt.scheduler.feasibility.masks import BoolArray, Check, check_mask, host_
 from yurt.state.claims import claims, csi_requests, refusal, source_of
 from yurt.state.columns import IS_NODE
 from yurt.state.csi_plugins import csi_plugin
-from yurt.state.host_volumes import claim_of, has_other_writer, host_requests, is_single_writer
+from yurt.state.host_volumes import Place, claim_of, has_other_writer, host_requests
 from yurt.state.host_volumes import refusal as refusal_of_host
 from yurt.state.store import Snapshot
 from yurt.structs.job import Job, TaskGroup
@@ -24,6 +24,7 @@ from yurt.structs.predicates import alloc_index, alloc_name
 from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
 from yurt.structs.volumes.csi import CSIVolume
 from yurt.structs.volumes.host import HostVolume, TaskGroupHostVolumeClaim
+from yurt.structs.volumes.host_access import EXCLUSIVE_MODES, excludes
 from yurt.structs.volumes.request import VolumeRequest
 
 HAS_WRITER: Final = 'host volume "{}" has its single writer'
@@ -41,10 +42,12 @@ class VolumeReason(msgspec.Struct, frozen=True):
 class VolumeClaims:
     """The claims of one group's volumes; updated with every placement of the plan.
 
-    `writers` are the host volumes to which all placements of the plan write, by id: whether as a single writer.
+    `writers` are the requests of the plan's placements to write to host volumes, by the row and the volume's name.
     """
 
-    def __init__(self, snapshot: Snapshot, job: Job, group: TaskGroup, *, writers: dict[str, bool]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, job: Job, group: TaskGroup, *, writers: dict[tuple[int, str], list[VolumeRequest]]
+    ) -> None:
         self._snapshot = snapshot
         self._job = job
         self._csi = csi_requests(group)
@@ -111,27 +114,28 @@ class VolumeClaims:
         for request in self._csi:
             self._note(source_of(request, index), (row,))
         for request in self._host:
-            for at, volume in self._dynamic(source_of(request, index)):
-                if at == row and not request.read_only:
-                    is_single = is_single_writer(volume, request) or self._writers.get(volume.id, False)
-                    self._writers[volume.id] = is_single
+            if not request.read_only:
+                self._writers.setdefault((row, source_of(request, index)), []).append(request)
 
     def other_writer(self, row: int, name: str) -> str:
         """The reason why another writer keeps the allocation of this name from a row; "" for none."""
         for request in self._host:
             source = source_of(request, alloc_index(name))
-            volumes = [volume for at, volume in self._dynamic(source) if at == row]
-            if any(self._has_writer(volume, request, name) for volume in volumes):
+            volume = next((volume for at, volume in self._dynamic(source) if at == row), None)
+            is_checked = volume is not None or request.per_alloc
+            if is_checked and self._has_writer(row, volume, request, name):
                 return HAS_WRITER.format(source)
         return ""
 
-    def _has_writer(self, volume: HostVolume, request: VolumeRequest, name: str) -> bool:
+    def _has_writer(self, row: int, volume: HostVolume | None, request: VolumeRequest, name: str) -> bool:
+        """Whether another writer excludes the request on a row; `volume`: its dynamic volume, None without one."""
         if request.read_only:
             return False
-        known = self._writers.get(volume.id)
-        if known is not None and (known or is_single_writer(volume, request)):
+        source = source_of(request, alloc_index(name))
+        if any(excludes(volume, request, other) for other in self._writers.get((row, source), ())):
             return True
-        return has_other_writer(self._snapshot, volume, request, self._job.key, name)
+        place = Place(self._snapshot.columns.nodes.ids[row], source, volume)
+        return has_other_writer(self._snapshot, place, request, self._job.key, name)
 
     def _dynamic(self, source: str) -> list[tuple[int, HostVolume]]:
         """The nodes' dynamic host volumes of this name, with their rows."""
@@ -150,10 +154,12 @@ class VolumeClaims:
             refusals[f'host volume "{source}" has no record in the cluster'] = self._unrecorded(source)
         for row, volume in self._dynamic(source):
             reason = refusal_of_host(volume, request, self._job.namespace)
-            if not reason and self._has_writer(volume, request, name):
+            if not reason and self._has_writer(row, volume, request, name):
                 reason = HAS_WRITER.format(source)
             if reason:
                 refusals.setdefault(reason, np.zeros(len(offered), np.bool_))[row] = True
+        if request.per_alloc and request.access_mode in EXCLUSIVE_MODES:
+            self._refuse_configured(refusals, request, source, name)
         claim = self._claim_of(request, index, source)
         if claim is not None:
             away = offered[:, IS_NODE] > 0
@@ -166,6 +172,17 @@ class VolumeClaims:
         if not request.sticky or self._job.type in (JOB_SYSTEM, JOB_SYSBATCH):
             return None
         return claim_of(self._snapshot, self._job, self._group, index=index, source=source)
+
+    def _refuse_configured(
+        self, refusals: dict[str, BoolArray], request: VolumeRequest, source: str, name: str
+    ) -> None:
+        """Refuse the nodes whose configuration has the volume, and on which another allocation writes to it."""
+        check = host_volumes_check(((source, request.read_only),))
+        mask = check_mask(self._snapshot, check) & ~self._offering(source)
+        for row in np.flatnonzero(mask & (self._snapshot.columns.nodes.offered[:, IS_NODE] > 0)).tolist():
+            if self._has_writer(row, None, request, name):
+                of_reason = refusals.setdefault(HAS_WRITER.format(source), np.zeros(len(mask), np.bool_))
+                of_reason[row] = True
 
     def _refused_csi(self, request: VolumeRequest, source: str) -> dict[str, BoolArray]:
         offered = self._snapshot.columns.nodes.offered

@@ -110,7 +110,10 @@ class HostVolumes:
         with suppress(Conflict, NotFound):
             if before is None:
                 namespace = stored.state.host_volumes[volume_id].namespace
-                await self._replica.propose(DeleteHostVolume(namespace=namespace, id=volume_id, based_on=basis))
+                now = self._replica.env.now()
+                await self._replica.propose(
+                    DeleteHostVolume(namespace=namespace, id=volume_id, now=now, based_on=basis)
+                )
             else:
                 await self._put(before, based_on=basis)
 
@@ -195,11 +198,12 @@ class HostVolumes:
             if not force or isinstance(error, Conflict):
                 await self._take_back(volume_id, volume, committed)
                 raise
-        return (await self._replica.propose(DeleteHostVolume(namespace=namespace, id=volume_id))).index
+        command = DeleteHostVolume(namespace=namespace, id=volume_id, now=self._replica.env.now())
+        return (await self._replica.propose(command)).index
 
     async def delete_claim(self, namespace: str, claim_id: str) -> int:
         """Delete a sticky claim; raises NotFound."""
-        command = DeleteHostVolumeClaim(id=claim_id, namespace=namespace)
+        command = DeleteHostVolumeClaim(id=claim_id, namespace=namespace, now=self._replica.env.now())
         return (await self._replica.propose(command)).index
 
 

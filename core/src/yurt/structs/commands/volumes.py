@@ -27,6 +27,8 @@ class DeleteHostVolume(Command, tag=True):
 
     namespace: str
     id: str
+    now: UnixNano = UnixNano(0)
+    """The time of evaluations of jobs that a claim kept away; 0 in entries of earlier versions, which have none."""
 
 
 class DeleteHostVolumeClaim(Command, tag=True):
@@ -35,6 +37,8 @@ class DeleteHostVolumeClaim(Command, tag=True):
     id: str
     namespace: str = ""
     """The claim's namespace; "" for any."""
+    now: UnixNano = UnixNano(0)
+    """As in `DeleteHostVolume`."""
 
 
 class UpsertVolumes(Command, tag=True):

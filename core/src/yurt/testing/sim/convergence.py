@@ -115,7 +115,6 @@ def unfinished_jobs(state: Snapshot, now: UnixNano, limits: LimitsOf, failed: Co
 
     Not those that `failed`, and whose failed deployment was collected: the next one would begin another. And not system
     jobs whose allocations have failed: these are not rescheduled, and replaced with the next evaluation of their job.
-    Nor system jobs with volumes, which wait for their next evaluation when a volume changes.
     """
     found = []
     for job in state.jobs.values():
@@ -133,19 +132,12 @@ def unfinished_jobs(state: Snapshot, now: UnixNano, limits: LimitsOf, failed: Co
         plan = scheduler.attempt(state, evaluation, now=now, seed=1, limits=limits).plan
         is_collected = plan.deployment is not None and version_of(job) in failed
         is_left_failed = job.type == status.JOB_SYSTEM and _replaces_failed(state, plan)
-        if not (plan.is_empty or is_collected or is_left_failed or _waits_for_volumes(job, plan)):
+        if not (plan.is_empty or is_collected or is_left_failed):
             found.append(
                 f"{job.id}: nothing evaluates it, and an evaluation would place {len(plan.placements)}, "
                 f"stop {len(plan.stops)} and change {len(plan.in_place) + len(plan.attributes)}"
             )
     return found
-
-
-def _waits_for_volumes(job: Job, plan: Plan) -> bool:
-    """Whether all that a plan does is to place a system job where a volume has changed: no such change evaluates it."""
-    is_per_node = job.type in (status.JOB_SYSTEM, status.JOB_SYSBATCH)
-    has_more = plan.stops or plan.in_place or plan.attributes
-    return is_per_node and not has_more and any(group.volumes for group in job.task_groups)
 
 
 def _replaces_failed(state: Snapshot, plan: Plan) -> bool:

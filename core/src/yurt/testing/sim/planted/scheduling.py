@@ -350,9 +350,9 @@ BUGS: Final[dict[str, Bug]] = {
     "second-writer-is-placed": Bug(
         (
             Patch(
-                "yurt.state.host_volumes",
-                "and (is_single or is_single_writer(volume, other))",
-                "and is_single and is_single_writer(volume, other)",
+                "yurt.structs.volumes.host_access",
+                "any(is_single_writer(volume, each) for each in (one, other))",
+                "all(is_single_writer(volume, each) for each in (one, other))",
             ),
         ),
         ("C2",),
