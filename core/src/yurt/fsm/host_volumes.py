@@ -18,7 +18,7 @@ from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Tables
 from yurt.state.claims import source_of
-from yurt.state.host_volumes import Place, has_other_writer, host_requests, refusal_of_node
+from yurt.state.host_volumes import NodeVolume, has_other_writer, host_requests, refusal_of_node
 from yurt.state.tables import JobKey
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import (
@@ -227,16 +227,16 @@ def writer_conflict(edit: Edit, plan: Plan, job: Job, group: TaskGroup, writers:
     return ""
 
 
-def _place(edit: Edit, node: Node, source: str) -> Place | None:
+def _place(edit: Edit, node: Node, source: str) -> NodeVolume | None:
     """The node's volume of this name; None when it offers none, or a dynamic one without a row."""
     offered = node.host_volumes.get(source)
     if offered is None or not offered.id:
-        return None if offered is None else Place(node.id, source, None)
+        return None if offered is None else NodeVolume(node.id, source, None)
     volume: HostVolume | None = edit.tx.get(Tables.host_volumes, offered.id)
-    return None if volume is None else Place(node.id, source, volume)
+    return None if volume is None else NodeVolume(node.id, source, volume)
 
 
-def _is_checked(edit: Edit, place: Place, request: VolumeRequest) -> bool:
+def _is_checked(edit: Edit, place: NodeVolume, request: VolumeRequest) -> bool:
     """Whether `apply` looks for other writers; those of a configured volume, unless it is of one allocation, are
     exclusive resources."""
     if edit.rules_version >= SINGLE_WRITER_RULES:
@@ -244,7 +244,7 @@ def _is_checked(edit: Edit, place: Place, request: VolumeRequest) -> bool:
     return place.volume is not None and access_mode(place.volume, request) == SINGLE_WRITER
 
 
-def _excluded(edit: Edit, place: Place, request: VolumeRequest, placed: tuple[Job, str], writers: Writers) -> bool:
+def _excluded(edit: Edit, place: NodeVolume, request: VolumeRequest, placed: tuple[Job, str], writers: Writers) -> bool:
     (job, name), known = placed, writers.setdefault((place.node_id, place.source), {})
     others = [other for each, other in known.items() if each != name]
     known[name] = request

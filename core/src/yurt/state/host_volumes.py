@@ -61,7 +61,7 @@ def refusal_of_node(
     )
 
 
-class Place(NamedTuple):
+class NodeVolume(NamedTuple):
     """A host volume by its name on a node; `volume` is None for one of the node's configuration."""
 
     node_id: str
@@ -69,7 +69,9 @@ class Place(NamedTuple):
     volume: HostVolume | None
 
 
-def has_other_writer(snapshot: Snapshot, place: Place, request: VolumeRequest, key: tuple[str, str], name: str) -> bool:
+def has_other_writer(
+    snapshot: Snapshot, place: NodeVolume, request: VolumeRequest, key: tuple[str, str], name: str
+) -> bool:
     """Whether a writer excludes the request to write, because one of both is a single writer.
 
     A predecessor of the same job and name does not count.
@@ -82,10 +84,10 @@ def has_other_writer(snapshot: Snapshot, place: Place, request: VolumeRequest, k
 
 def users(snapshot: Snapshot, volume: HostVolume) -> Iterator[tuple[Allocation, VolumeRequest]]:
     """The allocations on the volume's node that use it, with their requests."""
-    return _users(snapshot, Place(volume.node_id, volume.name, volume))
+    return _users(snapshot, NodeVolume(volume.node_id, volume.name, volume))
 
 
-def _users(snapshot: Snapshot, place: Place) -> Iterator[tuple[Allocation, VolumeRequest]]:
+def _users(snapshot: Snapshot, place: NodeVolume) -> Iterator[tuple[Allocation, VolumeRequest]]:
     namespace = None if place.volume is None else place.volume.namespace
     for alloc in snapshot.allocs_of_node(place.node_id):
         group = alloc.job.group(alloc.task_group) if alloc.job is not None and is_using(alloc) else None

@@ -1,4 +1,4 @@
-"""Finds the tasks that still write to a host volume, beside which another task must not start to write to it.
+"""Finds the tasks that must have left a host volume before another task starts to write to it.
 
 The servers count an allocation that they stopped, or lost with its node, as gone at once; its task writes until it has
 ended. A task waits for allocations that are older than its own, so no two wait for each other.

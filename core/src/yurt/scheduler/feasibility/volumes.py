@@ -15,7 +15,7 @@ from yurt.scheduler.feasibility.masks import BoolArray, Check, check_mask, host_
 from yurt.state.claims import claims, csi_requests, refusal, source_of
 from yurt.state.columns import IS_NODE
 from yurt.state.csi_plugins import csi_plugin
-from yurt.state.host_volumes import Place, claim_of, has_other_writer, host_requests
+from yurt.state.host_volumes import NodeVolume, claim_of, has_other_writer, host_requests
 from yurt.state.host_volumes import refusal as refusal_of_host
 from yurt.state.store import Snapshot
 from yurt.structs.job import Job, TaskGroup
@@ -134,7 +134,7 @@ class VolumeClaims:
         source = source_of(request, alloc_index(name))
         if any(excludes(volume, request, other) for other in self._writers.get((row, source), ())):
             return True
-        place = Place(self._snapshot.columns.nodes.ids[row], source, volume)
+        place = NodeVolume(self._snapshot.columns.nodes.ids[row], source, volume)
         return has_other_writer(self._snapshot, place, request, self._job.key, name)
 
     def _dynamic(self, source: str) -> list[tuple[int, HostVolume]]:

@@ -31,11 +31,13 @@ from yurt.structs.commands.base import Command
 from yurt.structs.commands.codec import AnyCommand
 from yurt.structs.commands.nodes import SetDeviceEligibility
 from yurt.structs.commands.restore import RestoreCommand, is_abandonment
+from yurt.structs.commands.volumes import DeleteHostVolume, DeleteHostVolumeClaim
 from yurt.structs.node import Attribute, DeviceHealth, Node, NodeDevice, NodeDeviceResource
 from yurt.structs.plan import Plan
 from yurt.structs.resources import RequestedDevice
 from yurt.structs.rules import (
     ACCOUNTING_RULES,
+    CHANGED_VOLUME_RULES,
     DEVICE_PART_RULES,
     DEVICE_RULES,
     GANG_MEMBER_RULES,
@@ -78,6 +80,8 @@ ADDED_FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, Addition]]] = {
     AllocatedDeviceResource: {"part_milli": Addition(DEVICE_PART_RULES, "")},
     Allocation: {"accounting": Addition(ACCOUNTING_RULES, ""), "idle": Addition(DEVICE_RULES, "")},
     AllocUpdate: {"accounting": Addition(ACCOUNTING_RULES, ""), "idle": Addition(DEVICE_RULES, "")},
+    DeleteHostVolume: {"now": Addition(CHANGED_VOLUME_RULES, "")},
+    DeleteHostVolumeClaim: {"now": Addition(CHANGED_VOLUME_RULES, "")},
     Namespace: {"idle": Addition(DEVICE_RULES, '"idle" of a namespace')},
     Node: {"device_marks": Addition(DEVICE_RULES, "")},
     NodeDevice: {"health": Addition(DEVICE_RULES, "")},

@@ -2,7 +2,7 @@
 
 C2 a new allocation that writes to a volume is the only writer that stays where one of them wants to be its single
 writer, C3 its volume is ready and of its namespace, D9 a deleted volume has no user, and a sticky claim has its job and
-its volume. On hosts: no task starts to write to a volume beside another that writes to it, where one is a single
+its volume. On hosts: no task starts to write to a volume while another one writes to it, where one is a single
 writer, and what a wanted task has mounted is there. Each function gives the problem, or "" when there is none.
 """
 
