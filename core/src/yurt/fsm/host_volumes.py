@@ -244,10 +244,12 @@ def _is_checked(edit: Edit, place: NodeVolume, request: VolumeRequest) -> bool:
     return place.volume is not None and access_mode(place.volume, request) == SINGLE_WRITER
 
 
-def _excluded(edit: Edit, place: NodeVolume, request: VolumeRequest, placed: tuple[Job, str], writers: Writers) -> bool:
+def _excluded(
+    edit: Edit, place: NodeVolume, request: VolumeRequest, placed: tuple[Job, str], writers: PlanWriters
+) -> bool:
     (job, name), known = placed, writers.setdefault((place.node_id, place.source), {})
-    others = [other for each, other in known.items() if each != name]
-    known[name] = request
+    others = [other for each, requests in known.items() if each != name for other in requests]
+    known.setdefault(name, []).append(request)
     is_second = any(excludes(place.volume, request, other) for other in others)
     return (is_second and edit.rules_version >= SINGLE_WRITER_RULES) or has_other_writer(
         edit.tx.base, place, request, job.key, name
