@@ -90,7 +90,7 @@ class LeaderForwarding:
             return False
         leader, slot = self._server.leader, self._free_slot()
         try:
-            async with leader.while_led_by(leader.name), asyncio.timeout(HOLD_S), slot:
+            async with leader.while_led_by(leader.name), self._server.replica.env.timeout(HOLD_S), slot:
                 index = await leader.peer().confirmed_index()
         except (Unavailable, LeaderMoved):
             raise NotLed(NO_LEADER) from None
