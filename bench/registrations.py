@@ -50,7 +50,7 @@ EVENTS: Final = {
     "misses of the first data cache": ("D1mr", "D1mw"),
     "misses of 1 MiB": ("ILmr", "DLmr", "DLmw"),
 }
-"""What is shown, and callgrind's names for it."""
+"""The rows of the table, and callgrind's names of the events that each sums up."""
 
 
 class Options(argparse.Namespace):

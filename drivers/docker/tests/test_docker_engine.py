@@ -391,14 +391,14 @@ async def test_output_is_written_once_although_the_engine_rotates_its_file(bench
 
 async def test_usage_is_read_without_the_engine(bench: Bench) -> None:
     handle = await bench.start(shell("trap exit TERM; while true; do sleep 0.1; done"))
-    told = await bench.engine_usage(handle.task_id)
+    reported = await bench.engine_usage(handle.task_id)
     bench.engine.send(signal.SIGSTOP)
     try:
         async with asyncio.timeout(1):
             found = await bench.driver.task_stats(handle.task_id)
     finally:
         bench.engine.send(signal.SIGCONT)
-    assert 0 < found.rss_bytes <= told.rss_bytes * 4 and found.pids >= 1
+    assert 0 < found.rss_bytes <= reported.rss_bytes * 4 and found.pids >= 1
     assert found.cpu_user_ns + found.cpu_system_ns > 0
 
 

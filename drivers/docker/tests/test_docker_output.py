@@ -70,7 +70,7 @@ class Reading:
         )
 
     def read(self, *pieces: Piece) -> bytes:
-        """What is written of one batch."""
+        """The output that is written of one batch."""
         written = list[Piece]()
         for fresh in self.repetitions.new_runs(list(pieces), self.skip):
             for stream in ("stdout", "stderr"):

@@ -263,17 +263,23 @@ def test_a_single_writer_is_alone_whoever_came_first(modes: tuple[str, str]) -> 
     assert isinstance(refused, c.Rejected) and refused.message == 'host volume "data" has its single writer'
 
 
-@pytest.mark.parametrize("kind", ["service", "system"])
-def test_two_groups_of_a_job_do_not_both_get_the_writer(kind: str) -> None:
-    job = replace(second_group(job_with()), type=kind)
-    state = cluster(volume(1, SINGLE), job=job)
+def refuses_second_writer(state: Snapshot, job: Job, volume_name: str) -> None:
+    """The scheduler places one of the job's two groups, and `apply` refuses a plan with both."""
     made = attempt(state, job)
     assert len(made.plan.placements) == 1
     (placed,) = made.plan.placements
     other = replace(placed, id="other", task_group="second", name="web.second[0]")
     both = replace(made.plan, placements=(placed, other))
     refused = apply(state, ruled(c.ApplyPlan(plan=both)), index=state.index + 1).result
-    assert isinstance(refused, c.Rejected) and refused.message == 'host volume "data" has its single writer'
+    assert isinstance(refused, c.Rejected)
+    assert refused.message == f'host volume "{volume_name}" has its single writer'
+
+
+@pytest.mark.parametrize("kind", ["service", "system"])
+def test_two_groups_of_a_job_do_not_both_get_the_writer(kind: str) -> None:
+    job = replace(second_group(job_with()), type=kind)
+    state = cluster(volume(1, SINGLE), job=job)
+    refuses_second_writer(state, job, "data")
 
 
 def test_a_system_job_whose_volume_has_a_writer_waits_for_its_node() -> None:
@@ -353,8 +359,8 @@ def test_an_outdated_system_allocation_stays_while_its_node_is_away(status: Any)
     job = everywhere(task_groups=(group,))
     state = cluster(volume(1), volume(2), job=job)
     state = after(state, ruled(c.ApplyPlan(plan=attempt(state, job).plan)))
-    told = [c.AllocUpdate(id=each.id, node_id=each.node_id, client_status="running") for each in state.allocs.values()]
-    state = after(state, c.UpdateAllocsFromClient(updates=tuple(told)))
+    updates = [c.AllocUpdate(id=row.id, node_id=row.node_id, client_status="running") for row in state.allocs.values()]
+    state = after(state, c.UpdateAllocsFromClient(updates=tuple(updates)))
     state = after(state, c.SetNodeStatus(node_id=node(1).id, status=status, updated_at=1))
     state = after(state, ruled(c.ApplyPlan(plan=attempt(state, job).plan)))
     assert [each.node_id for each in updated(state, job).stops] == [node(2).id]
@@ -444,13 +450,7 @@ def test_a_volume_of_one_allocation_has_one_writer_among_jobs(mode: str, is_dyna
 def test_two_groups_do_not_both_write_to_the_volume_of_one_index(mode: str, is_dynamic: bool) -> None:
     job = second_group(per_alloc("web", mode))
     state = after(with_two_volumes(mode, is_dynamic=is_dynamic), c.RegisterJob(job=job))
-    made = attempt(state, job)
-    assert len(made.plan.placements) == 1
-    (placed,) = made.plan.placements
-    other = replace(placed, id="other", task_group="second", name="web.second[0]")
-    both = replace(made.plan, placements=(placed, other))
-    refused = apply(state, ruled(c.ApplyPlan(plan=both)), index=state.index + 1).result
-    assert isinstance(refused, c.Rejected) and refused.message == 'host volume "data[0]" has its single writer'
+    refuses_second_writer(state, job, "data[0]")
 
 
 def evaluated(state: Snapshot, command: c.AnyCommand) -> tuple[Snapshot, list[tuple[str, str]]]:

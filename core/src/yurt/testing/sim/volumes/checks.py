@@ -1,4 +1,4 @@
-"""Invariants of dynamic host volumes: who writes to them, and that what is deleted is not used.
+"""Invariants of dynamic host volumes: their writers, and the use of deleted ones.
 
 C2 a new allocation that writes to a volume is the only writer that stays where one of them wants to be its single
 writer, C3 its volume is ready and of its namespace, D9 a deleted volume has no user, and a sticky claim has its job and

@@ -91,7 +91,7 @@ class VolumeRequests:
             await self._ask(user, "DELETE", f"/v1/volumes/claim/{claim['ID']}")
 
     async def _some(self, user: str, path: str) -> dict[str, Any] | None:
-        """A random row of a list; None when it is empty or there is no answer."""
+        """A random row of a list; None for an empty list, and without an answer."""
         answer = await self._ask(user, "GET", path)
         rows = answer.json if answer is not None and answer.status == 200 else []
         found: dict[str, Any] | None = self._chance.choice(rows) if rows else None
