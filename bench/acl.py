@@ -36,6 +36,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from yurt.access import Need, Scope, needs
+from yurt.access.needs import Capability, VariableCapability
 from yurt.acl import parse_policy
 from yurt.acl.compiled import CompiledPolicies
 from yurt.acl.rights import AuthenticationLevel, Rights
@@ -165,11 +166,11 @@ host_volume "data-NUMBER" { policy = "read" }
 """
 
 DECISIONS: Final[Mapping[str, tuple[Need, Scope]]] = {
-    "a namespace by its name": (needs.namespace("read-job"), Scope(namespace="team-3")),
-    "a namespace by a glob": (needs.namespace("read-job"), Scope(namespace="other-7-x")),
-    "a namespace without a rule": (needs.namespace("read-job"), Scope(namespace="nothing")),
-    "any namespace": (needs.namespace("read-job"), Scope()),
-    "a variable": (needs.variable("read"), Scope(namespace="team-3", variable="app-3/key")),
+    "a namespace by its name": (needs.namespace(Capability.READ_JOB), Scope(namespace="team-3")),
+    "a namespace by a glob": (needs.namespace(Capability.READ_JOB), Scope(namespace="other-7-x")),
+    "a namespace without a rule": (needs.namespace(Capability.READ_JOB), Scope(namespace="nothing")),
+    "any namespace": (needs.namespace(Capability.READ_JOB), Scope()),
+    "a variable": (needs.variable(VariableCapability.READ), Scope(namespace="team-3", variable="app-3/key")),
     "nodes": (needs.NODE_READ, Scope()),
 }
 

@@ -66,7 +66,8 @@ def memory_mb(agent: Agent) -> float:
 def live_blocks(agent: Agent) -> int:
     """How many blocks of memory Python's objects take: unlike pages, none of them waits for its neighbours' end."""
     gauges = agent.get("/v1/metrics")["Gauges"]
-    return round(next(each["Value"] for each in gauges if each["Name"].endswith("runtime.heap_objects")))
+    blocks: float = next(each["Value"] for each in gauges if each["Name"].endswith("runtime.heap_objects"))
+    return round(blocks)
 
 
 def mock_job(job_id: str, run_for: str, *, kind: str, count: int) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, ParameterizedJobConfig
 from yurt.structs.node import Node
+from yurt.structs.predicates import eval_type
 from yurt.structs.summary import JobChildrenSummary, JobSummary, TaskGroupSummary
 
 from bench.scheduler import NOW, job, node
@@ -131,7 +132,7 @@ def _summary(made: Job, **counts: int) -> JobSummary:
 
 def _ended(made: Job, number: int) -> Evaluation:
     return Evaluation(
-        id=row_id(1, number), job_id=made.id, type=made.type, triggered_by="job-register", status="complete",
+        id=row_id(1, number), job_id=made.id, type=eval_type(made), triggered_by="job-register", status="complete",
         create_index=1, modify_index=1, create_time=NOW, modify_time=NOW,
     )  # fmt: skip
 
@@ -161,7 +162,7 @@ def _orphan(number: int) -> Deployment:
 
 
 def _allocs(
-    jobs: Iterable[tuple[Job, int]], nodes: list[Node], *, client_status: str
+    jobs: Iterable[tuple[Job, int]], nodes: list[Node], *, client_status: status.ClientStatus
 ) -> Iterator[Mapping[str, Allocation]]:
     """The allocations of some jobs at a time, on one node after another."""
     number, fresh = 0, dict[str, Allocation]()

@@ -50,8 +50,10 @@ from yurt.structs.node import (
     NodeMemoryResources,
     NodeResources,
 )
+from yurt.structs.predicates import eval_type
 from yurt.structs.quota import QuotaLimit, QuotaResources, QuotaSpec, with_hashes
 from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
+from yurt.structs.status import NODE_DOWN, NODE_READY, NodeStatus
 from yurt.structs.task import Task
 
 NOW = UnixNano(1_700_000_000_000_000_000)
@@ -315,7 +317,7 @@ class Done(NamedTuple):
 def place(state: Snapshot, made: Job) -> Done:
     """Register, evaluate and apply."""
     state = apply(state, c.RegisterJob(job=made), index=state.index + 1).state
-    evaluation = Evaluation(id=f"eval-{made.id}", job_id=made.id, type=made.type, triggered_by="job-register")
+    evaluation = Evaluation(id=f"eval-{made.id}", job_id=made.id, type=eval_type(made), triggered_by="job-register")
     started = time.process_time()
     attempt = scheduler.attempt(state, evaluation, now=NOW, seed=1, limits=QuotaLimits("global"))
     scheduler_s = time.process_time() - started
@@ -345,7 +347,8 @@ def with_quota(state: Snapshot) -> Snapshot:
 
 def with_change(state: Snapshot, number: int) -> Snapshot:
     """One of the nodes went down or came up; each second change takes the one before back."""
-    changed, status = node(number // 2, 0), "ready" if number % 2 else "down"
+    changed = node(number // 2, 0)
+    status: NodeStatus = NODE_READY if number % 2 else NODE_DOWN
     command = c.SetNodeStatus(node_id=changed.id, status=status, updated_at=NOW // 1_000_000_000)
     return apply(state, command, index=state.index + 1).state
 

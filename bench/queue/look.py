@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from yurt.fsm import apply
@@ -69,7 +70,7 @@ class World:
     """A state that commands change, and the gate that follows it."""
 
     def __init__(self, size: Size) -> None:
-        self.now = int(factories.NOW)
+        self.now = factories.NOW
         self.state = Snapshot.empty()
         self.gate = QueueGate("global")
         names = [f"team-{number}" for number in range(size.namespaces)]
@@ -110,10 +111,8 @@ class World:
 
     def place(self, running: Job, placements: tuple[Placement, ...]) -> Changes:
         """A plan is applied."""
-        self.now += 1_000_000
-        plan = Plan(
-            eval_id="", namespace=running.namespace, job_id=running.id, placements=placements, now=UnixNano(self.now)
-        )
+        self.now = UnixNano(self.now + 1_000_000)
+        plan = Plan(eval_id="", namespace=running.namespace, job_id=running.id, placements=placements, now=self.now)
         return self.apply(ApplyPlan(plan=plan))
 
     def arrivals(self, size: Size) -> Iterator[Evaluation]:
@@ -129,7 +128,7 @@ class World:
 
     def arrival(self, made: Job) -> Evaluation:
         """The evaluation of a job that is registered now."""
-        self.now += 1_000_000
+        self.now = UnixNano(self.now + 1_000_000)
         found = self.register(replace(made, submit_time=self.now))
         evaluation = Evaluation(
             id=f"eval-{found.id}",
@@ -146,7 +145,7 @@ class World:
 
     def end(self, alloc_ids: list[str]) -> Changes:
         """The clients say that allocations have ended."""
-        self.now += 10_000_000
+        self.now = UnixNano(self.now + 10_000_000)
         rows = [self.state.allocs[each] for each in alloc_ids]
         updates = tuple(AllocUpdate(id=row.id, node_id=row.node_id, client_status="complete") for row in rows)
         return self.apply(UpdateAllocsFromClient(updates=updates))
@@ -184,7 +183,7 @@ def measure(size: Size) -> dict[str, Cost]:
     """What insertions and decisions cost."""
     world = World(size)
     world.fill(size)
-    inserted = [_timed(lambda each=each: world.gate.takes(world.state, each)) for each in world.arrivals(size)]
+    inserted = [_timed(partial(world.gate.takes, world.state, each)) for each in world.arrivals(size)]
     world.gate.look(world.state, world.now)
     running = iter(list(world.state.allocs.values()))
 

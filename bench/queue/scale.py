@@ -123,8 +123,8 @@ def _drain(world: World, jobs: int) -> list[Part]:
 
 def _place(world: World, evaluation: Evaluation, running: deque[str], seed: int) -> int:
     """One attempt at a released job; the number of allocations placed. What lacks capacity waits on."""
-    world.now += 1_000_000
-    plan = scheduler.attempt(world.state, evaluation, now=UnixNano(world.now), seed=seed).plan
+    world.now = UnixNano(world.now + 1_000_000)
+    plan = scheduler.attempt(world.state, evaluation, now=world.now, seed=seed).plan
     world.gate.done(evaluation.id)
     if not plan.placements and not plan.blocks:
         world.gate.note_blocked(world.state, evaluation)
