@@ -13,11 +13,13 @@ from yurt.structs.commands import (
     DeregisterJob,
     RegisterJob,
     RegisterNode,
+    Rejected,
     SetDesiredTransitions,
     SetNodeStatus,
 )
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Plan
+from yurt.structs.rules import PLAN_ORDER_RULES
 from yurt.testing import factories
 from yurt.testing.replica import Replica
 
@@ -236,3 +238,43 @@ def test_allocations_of_an_earlier_life_of_the_job_are_not_in_its_summary(replic
     assert replica.state.job_summaries[KEY].summary["web"].starting == 0
     place(replica, replica.state.jobs[KEY])
     assert replica.state.job_summaries[KEY].summary["web"].starting == 1
+
+
+def accepts(replica: Replica, token: str, made_at: int, **changes: object) -> bool:
+    """Apply a plan of the evaluation with this token, made on the state at an index; whether it was accepted."""
+    result = replica.step(ApplyPlan(plan=plan(eval_token=token, snapshot_index=made_at, **changes))).result
+    assert not isinstance(result, Rejected) or result.kind == "stale", result
+    return not isinstance(result, Rejected)
+
+
+def test_a_plan_that_was_made_without_the_last_placements_of_its_job_is_stale(replica: Replica, job: Job) -> None:
+    def placed() -> dict[str, object]:
+        return {"placements": (factories.placement(job, on=NODE),)}
+
+    early = replica.state.index
+    assert accepts(replica, "first", early, **placed())
+    between = replica.state.index
+    assert accepts(replica, "first", early, **placed()), "the second part of that plan was made on the same state"
+    first, _ = replica.state.allocs_of_job(*KEY)
+    stops = {"stops": (AllocStop(id=first.id, node_id=NODE.id),)}
+    for made_at in (early, between):
+        assert not accepts(replica, "second", made_at, **placed())
+        assert not accepts(replica, "second", made_at, **stops), "it would leave the other one"
+    assert accepts(replica, "second", replica.state.index, **stops)
+    assert accepts(replica, "third", replica.state.index, **placed())
+
+
+def test_a_job_that_is_registered_again_after_its_purge_has_no_earlier_placements(replica: Replica, job: Job) -> None:
+    assert accepts(replica, "first", replica.state.index, placements=(factories.placement(job, on=NODE),))
+    assert replica.state.job_summaries[KEY].plan_index == replica.state.index
+    replica.apply(DeregisterJob(namespace="default", job_id="web", purge=True), RegisterJob(job=factories.job()))
+    assert replica.state.job_summaries[KEY].plan_index == 0
+
+
+def test_earlier_rules_accept_a_plan_that_was_made_without_the_last_placements_of_its_job() -> None:
+    replica = Replica(rules_version=PLAN_ORDER_RULES - 1)
+    replica.apply(RegisterNode(node=NODE), RegisterJob(job=factories.job()))
+    early, job = replica.state.index, replica.state.jobs[KEY]
+    for token in ("first", "second"):
+        assert accepts(replica, token, early, placements=(factories.placement(job, on=NODE),))
+    assert replica.state.job_summaries[KEY].plan_index == 0

@@ -5,6 +5,7 @@ names. A placement that no longer fits (its job version, group or node is gone) 
 scheduler tries again on a newer state. A stop or an update of a deleted or ended allocation is left out: its
 intent is fulfilled. An allocation stopped on a down or deleted node is lost. An allocation whose node came back into
 contact just before the plan is neither marked unknown nor replaced: the node's return has an evaluation of its own.
+A plan whose state lacked the placements of the job's last plan is refused: it would place the job twice.
 Members of a gang are counted after the plan: those that have ended since it was made are missed by the new ones.
 """
 
@@ -55,9 +56,11 @@ from yurt.structs.rules import (
     GANG_GROWTH_RULES,
     GANG_MEMBER_RULES,
     LATE_UPDATE_RULES,
+    PLAN_ORDER_RULES,
     RECLAIM_RULES,
 )
 from yurt.structs.status import ClientStatus, NotGiven
+from yurt.structs.summary import JobSummary
 
 GROUP_OF: Final = attrgetter("job_version", "task_group")
 DESIRED: Final = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
@@ -77,7 +80,9 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, writers: PlanWrit
         plan = unpacked(plan)
     except Invalid as error:
         return invalid(str(error))
-    rejected = (_changed_since(edit, plan, checked_at) if checked_at else None) or _check(edit, plan, known)
+    rejected = _made_without_earlier(edit, plan)
+    rejected = rejected or (_changed_since(edit, plan, checked_at) if checked_at else None)
+    rejected = rejected or _check(edit, plan, known)
     rejected = rejected or (None if is_part else beyond_guarantees(edit, plan))
     if rejected is not None:
         return rejected
@@ -97,6 +102,8 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, writers: PlanWrit
     placed = _placed(edit, plan, jobs)
     assert len(placed) == len(plan.placements), (len(placed), len(plan.placements))
     edit.put_new_allocs(placed)
+    if placed and edit.rules_version >= PLAN_ORDER_RULES:
+        edit.summaries.note_plan((plan.namespace, plan.job_id), plan.eval_token)
     claim_volumes(edit, jobs.values(), placed)
     for placement in plan.placements:
         if placement.previous_allocation:
@@ -224,6 +231,23 @@ def _check(edit: Edit, plan: Plan, writers: PlanWriters) -> Rejected | None:
     if not CLIENT.issuperset(set_statuses):
         return invalid("the plan sets an unknown client status")
     return None
+
+
+def _made_without_earlier(edit: Edit, plan: Plan) -> Rejected | None:
+    """The rejection of a plan whose state lacked the placements of an earlier plan of its job.
+
+    It would place the job again, or not stop what that plan placed. The evaluations of a job are attempted in turn, but
+    the state of a server that follows may be older than the turn.
+    """
+    if edit.rules_version < PLAN_ORDER_RULES or not plan.snapshot_index:
+        return None
+    summary: JobSummary | None = edit.tx.get(Tables.job_summaries, (plan.namespace, plan.job_id))
+    if summary is None or summary.plan_index <= plan.snapshot_index or summary.plan_token == plan.eval_token:
+        return None
+    return stale(
+        f'the plan for job "{plan.job_id}" in namespace "{plan.namespace}" was made on the state at index '
+        f"{plan.snapshot_index}, before allocations were placed at index {summary.plan_index}"
+    )
 
 
 def _changed_since(edit: Edit, plan: Plan, index: int) -> Rejected | None:

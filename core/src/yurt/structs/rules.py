@@ -45,5 +45,7 @@ RESTORED_LOSS_RULES: Final = 12
 """From here on a node that is down in a restored snapshot is lost at the index of the restore."""
 CHANGED_VOLUME_RULES: Final = 12
 """From here on `apply` evaluates system jobs whose host volume becomes ready or changes, or whose claim is deleted."""
-RULES_VERSION: Final = CHANGED_VOLUME_RULES
+PLAN_ORDER_RULES: Final = 13
+"""From here on `apply` refuses a plan that was made without an earlier plan's placements of the same job."""
+RULES_VERSION: Final = PLAN_ORDER_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from yurt.sdk.value import Value, no_entries
+from yurt.sdk.value import INTERNAL, Value, no_entries
 
 
 class TaskGroupSummary(Value):
@@ -36,3 +37,7 @@ class JobSummary(Value):
     children: JobChildrenSummary | None = None
     create_index: int = 0
     modify_index: int = 0
+    plan_index: Annotated[int, INTERNAL] = 0
+    """The index of the newest plan that placed allocations of the job: a plan that was made without it is stale."""
+    plan_token: Annotated[str, INTERNAL] = ""
+    """The token of that plan's evaluation: a large plan is stored in parts, each at an index of its own."""

@@ -41,6 +41,7 @@ class SummaryChanges:
         self._index = index
         self._counts: dict[JobKey, dict[tuple[str, str], int]] = {}
         self._queued: dict[JobKey, dict[str, int]] = {}
+        self._plans: dict[JobKey, str] = {}
         self._registrations: dict[JobKey, int | None] = {}
         """The create index of the job that a summary counts for; None without a summary."""
 
@@ -87,6 +88,11 @@ class SummaryChanges:
         """Record the queued placements by group from the job's evaluation."""
         self._queued.setdefault(key, {}).update(queued)
 
+    def note_plan(self, key: JobKey, token: str) -> None:
+        """Record that the plan of an evaluation with this token placed allocations of the job."""
+        self._plans[key] = token
+        self._counts.setdefault(key, {})
+
     def write(self) -> None:
         """Write each changed summary once."""
         for key in self._counts | self._queued:
@@ -106,7 +112,9 @@ class SummaryChanges:
             existing = summary.summary.get(group)
             if existing is not None and existing.queued != queued:
                 changed.setdefault(group, {})["queued"] = queued
-        if changed:
+        if key in self._plans:
+            summary = replace(summary, plan_index=self._index, plan_token=self._plans[key])
+        if changed or key in self._plans:
             groups = dict(summary.summary)
             for group, fields in changed.items():
                 groups[group] = replace(groups.get(group, TaskGroupSummary()), **fields)

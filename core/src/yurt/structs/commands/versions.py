@@ -42,10 +42,12 @@ from yurt.structs.rules import (
     DEVICE_RULES,
     GANG_MEMBER_RULES,
     MIG_RULES,
+    PLAN_ORDER_RULES,
     RECLAIM_RULES,
     RULES_VERSION,
     UNPUBLISHED_RULES,
 )
+from yurt.structs.summary import JobSummary
 
 C = TypeVar("C", bound=Command)
 S = TypeVar("S", bound=msgspec.Struct)
@@ -88,6 +90,7 @@ ADDED_FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, Addition]]] = {
     DeviceHealth: {"trial": Addition(DEVICE_PART_RULES, "")},
     DeviceAccounting: {"unattributed_ms": Addition(RECLAIM_RULES, "")},
     IdleReport: {"job_version": Addition(RECLAIM_RULES, "")},
+    JobSummary: {"plan_index": Addition(PLAN_ORDER_RULES, ""), "plan_token": Addition(PLAN_ORDER_RULES, "")},
     IdleState: {
         "spared_by_use": Addition(RECLAIM_RULES, ""),
         "spared_by_keep": Addition(RECLAIM_RULES, ""),
