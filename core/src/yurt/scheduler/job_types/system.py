@@ -85,7 +85,7 @@ class SystemAttempt:
             placement = NodePlacement(self.view, draft, self._limits, counts)
             placement.place_all(targets)
             diff.follow_up()
-            rollout.end(is_busy=_is_busy(counts, placement.failed_fresh))
+            rollout.end(counts, is_busy=_is_busy(counts, placement.failed_fresh))
             self.placers, self.done, self.failed_nodes = diff.placers, diff.done, placement.failed_nodes
             self._limited, self._limited_grants = placement.limited, placement.limited_grants
         plan = draft.as_plan(_desired(counts))

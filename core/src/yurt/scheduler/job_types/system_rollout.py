@@ -2,30 +2,33 @@
 
 A system job rolls by nodes, not by a count. With canaries, a share of the nodes gets the new version first and the
 others wait for its promotion. After that, and without canaries, at most `max_parallel` nodes roll at a time.
+
+A deployment counts the nodes that it begins with. Some of them may leave before they have the new version: they are
+removed, become ineligible or lose a volume. Then it ends without them, once nothing is left to place, update or wait
+for: no deadline would end it otherwise, or its deadline would fail a version that runs well everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.plan_draft import PlanDraft
 from yurt.scheduler.reconcile import results as why
-from yurt.scheduler.reconcile.deployments import fresh_state, is_complete, new_deployment
+from yurt.scheduler.reconcile.deployments import fresh_state, is_group_complete, is_promoted, new_deployment
 from yurt.scheduler.reconcile.results import InPlaceRequest, PlacementRequest
 from yurt.scheduler.reconcile.update_kind import is_current, is_destructive
 from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
-from yurt.structs.deployment import Deployment
+from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.plan import DeploymentUpdate
+from yurt.structs.predicates import is_canary, is_terminal
 from yurt.structs.status import (
-    CLIENT_TERMINAL,
     DEPLOYMENT_ACTIVE,
     DEPLOYMENT_PAUSED,
     DEPLOYMENT_SUCCESSFUL,
     JOB_SYSTEM,
-    SERVER_TERMINAL,
 )
 
 
@@ -39,6 +42,8 @@ class SystemRollout:
         self._draft = draft
         self._canaries: dict[str, int] = {}
         """The number of canary nodes of groups that have canaries."""
+        self._waiting: dict[str, int] = {}
+        """The outdated allocations of each group that are replaced later."""
 
     def updates(
         self, group: TaskGroup, outdated: Sequence[Allocation], counts: dict[str, int]
@@ -54,12 +59,16 @@ class SystemRollout:
                 destructive.append(PlacementRequest(group.name, alloc.name, alloc, stops=why.UPDATING))
         canaries = self._canary_budget(group, len(destructive))
         if canaries is not None:
-            counts["ignore"] += len(destructive) - canaries
+            self._wait(group, len(destructive) - canaries, counts)
             return [replace(place, is_canary=True) for place in destructive[:canaries]]
         budget = self._budget(group, len(destructive))
         assert 0 <= budget <= len(destructive), (group.name, budget, len(destructive))
-        counts["ignore"] += len(destructive) - budget
+        self._wait(group, len(destructive) - budget, counts)
         return destructive[:budget]
+
+    def _wait(self, group: TaskGroup, number: int, counts: dict[str, int]) -> None:
+        self._waiting[group.name] = number
+        counts["ignore"] += number
 
     def _canary_budget(self, group: TaskGroup, destructive: int) -> int | None:
         """The number of further nodes that get the new version before its promotion; None without canaries."""
@@ -95,10 +104,7 @@ class SystemRollout:
         own = [
             alloc.deployment_status.healthy if alloc.deployment_status is not None else None
             for alloc in self._context.allocs
-            if alloc.deployment_id == deployment.id
-            and alloc.task_group == group.name
-            and alloc.client_status not in CLIENT_TERMINAL
-            and alloc.desired_status not in SERVER_TERMINAL
+            if _is_live_in(alloc, deployment, group.name)
         ]
         if False in own:
             return 0
@@ -110,7 +116,8 @@ class SystemRollout:
         update = group.update
         if job.type == JOB_SYSTEM and self.current is None and update is not None and update.max_parallel > 0:
             has_current = any(is_current(a, job) for a in self._context.allocs if a.task_group == group.name)
-            older = counts["ignore"] + replaced
+            # Not those that stay as they are: of the newest version, or on nodes that are not ready.
+            older = self._waiting.get(group.name, 0) + replaced
             in_place = counts["in_place_update"]
             total = in_place + new + older
             if total and (replaced or in_place or (new and not has_current)):
@@ -123,18 +130,39 @@ class SystemRollout:
         elif self.current is not None and self.current.status in DEPLOYMENT_ACTIVE:
             self._draft.deployment = self.current
 
-    def end(self, *, is_busy: bool) -> None:
-        """Refer the plan to the new deployment, or complete the current one if no changes are left."""
-        results = self._draft.results
-        results.deployment = self._draft.deployment if self.current is None else None
-        if self.current is not None and not is_busy and is_complete(self.current):
+    def end(self, counts: Mapping[str, Mapping[str, int]], *, is_busy: bool) -> None:
+        """Refer the plan to the new deployment, or complete the current one if no changes are left.
+
+        `counts` are the `DesiredUpdates` of each group; `is_busy`: the plan has changes that the deployment waits for.
+        """
+        results, current = self._draft.results, self.current
+        results.deployment = self._draft.deployment if current is None else None
+        if current is None or is_busy or current.status not in DEPLOYMENT_ACTIVE:
+            return
+        if all(self._is_over(name, state, counts.get(name, {})) for name, state in current.task_groups.items()):
             results.deployment_updates.append(
                 DeploymentUpdate(
-                    deployment_id=self.current.id,
+                    deployment_id=current.id,
                     status=DEPLOYMENT_SUCCESSFUL,
                     status_description="Deployment completed successfully",
                 )
             )
+
+    def _is_over(self, name: str, state: DeploymentState, counts: Mapping[str, int]) -> bool:
+        """Whether a group of the current deployment has its new version on all nodes that are still to have it."""
+        if self._waiting.get(name):
+            return False
+        return is_group_complete(state) or (is_promoted(state) and not counts.get("place") and self._is_healthy(name))
+
+    def _is_healthy(self, name: str) -> bool:
+        """Whether no allocation of the group in the current deployment has yet to become healthy."""
+        assert self.current is not None
+        stopped = self._draft.stopped_ids()
+        return all(
+            alloc.deployment_status is not None and alloc.deployment_status.healthy is True
+            for alloc in self._context.allocs
+            if _is_live_in(alloc, self.current, name) and alloc.id not in stopped
+        )
 
 
 def canaries_of(percent: int, nodes: int) -> int:
@@ -144,11 +172,8 @@ def canaries_of(percent: int, nodes: int) -> int:
 
 
 def _is_canary(alloc: Allocation, deployment: Deployment, group: TaskGroup) -> bool:
-    return (
-        alloc.deployment_id == deployment.id
-        and alloc.task_group == group.name
-        and alloc.deployment_status is not None
-        and alloc.deployment_status.canary
-        and alloc.client_status not in CLIENT_TERMINAL
-        and alloc.desired_status not in SERVER_TERMINAL
-    )
+    return _is_live_in(alloc, deployment, group.name) and is_canary(alloc)
+
+
+def _is_live_in(alloc: Allocation, deployment: Deployment, group: str) -> bool:
+    return alloc.deployment_id == deployment.id and alloc.task_group == group and not is_terminal(alloc)

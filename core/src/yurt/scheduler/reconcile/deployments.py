@@ -85,8 +85,14 @@ def new_deployment(
 
 def is_complete(deployment: Deployment) -> bool:
     """Whether all groups of an active deployment are healthy and promoted."""
-    return deployment.status in DEPLOYMENT_ACTIVE and all(
-        state.healthy_allocs >= max(state.desired_total, state.desired_canaries)
-        and (state.promoted or not state.desired_canaries)
-        for state in deployment.task_groups.values()
-    )
+    return deployment.status in DEPLOYMENT_ACTIVE and all(map(is_group_complete, deployment.task_groups.values()))
+
+
+def is_group_complete(state: DeploymentState) -> bool:
+    """Whether a group of a deployment has as many healthy allocations as it wants, and is promoted."""
+    return state.healthy_allocs >= max(state.desired_total, state.desired_canaries) and is_promoted(state)
+
+
+def is_promoted(state: DeploymentState) -> bool:
+    """Whether a group of a deployment waits for no promotion."""
+    return state.promoted or not state.desired_canaries

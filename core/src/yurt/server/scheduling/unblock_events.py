@@ -45,6 +45,7 @@ class UnblockEvents:
         if not has_change_among(changes, FOLLOWED):
             return ()
         freed: set[str] = set()
+        closed: set[str] = set()
         limits: set[str] = set()
         shrunk: set[str] = set()
         is_volume_free = has_other_guarantees = False
@@ -59,6 +60,8 @@ class UnblockEvents:
             elif change.table == "nodes":
                 if gained_capacity(change.before, change.after):
                     freed.add(change.after.id)
+                elif has_closed(change.before, change.after):
+                    closed.add(change.before.id)
                 is_volume_free = is_volume_free or has_other_controllers(change.before, change.after)
             elif change.table in ("namespaces", "quotas"):
                 limits.update(_quotas_of(self._current(), change))
@@ -73,7 +76,9 @@ class UnblockEvents:
             unblock_guaranteed(self._blocked, self._current(), self._region, index=index)
         if shrunk:
             unblock_entitled(self._blocked, self._current(), dict.fromkeys(shrunk, index), region=self._region)
-        return self._note_nodes(freed, index) if freed else ()
+        # What waited for such a node has nothing to wait for, and its job's deployment may end without it.
+        ended = [each for node_id in sorted(closed) for each in self._blocked.unblock_node(node_id, index=index)]
+        return [*ended, *self._note_nodes(freed, index)] if freed else ended
 
     def _nodes_of_volume(self, change: Change, index: int) -> list[str]:
         """The nodes on which a change of a volume or a claim frees something."""
@@ -158,6 +163,11 @@ def gained_capacity(before: Node | None, after: Node | None) -> bool:
         or before.host_volumes != after.host_volumes
         or before.csi_node_plugins != after.csi_node_plugins
     )
+
+
+def has_closed(before: Node | None, after: Node | None) -> bool:
+    """Whether a node that took new allocations takes none any more."""
+    return before is not None and is_ready(before) and (after is None or not is_ready(after))
 
 
 def has_other_controllers(before: Node | None, after: Node | None) -> bool:

@@ -1,0 +1,152 @@
+"""The end of a system job's deployment when nodes leave it."""
+
+from __future__ import annotations
+
+import pytest
+from yurt import scheduler
+from yurt.fsm import apply
+from yurt.scheduler.attempts import Attempt
+from yurt.sdk.value import replace
+from yurt.state import Snapshot
+from yurt.structs import commands as c
+from yurt.structs.alloc import AllocDeploymentStatus
+from yurt.structs.deployment import Deployment
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.node import HostVolumeInfo, Node
+from yurt.structs.plan import DeploymentUpdate
+from yurt.structs.status import JOB_SYSTEM
+from yurt.structs.volumes.host import HostVolume, HostVolumeCapability
+from yurt.structs.volumes.request import VolumeRequest
+from yurt.testing import factories
+
+ASKED = VolumeRequest(name="data", type="host", source="data", read_only=True)
+FIRST, SMALL, THIRD = (factories.number_id(number, kind=1) for number in (1, 2, 3))
+
+
+def _volume(node_id: str) -> HostVolume:
+    capability = HostVolumeCapability(access_mode="single-node-multi-writer", attachment_mode="file-system")
+    volume_id = f"5{node_id[1:]}"
+    return HostVolume(
+        id=volume_id, name="data", node_id=node_id, plugin_id="mkdir", requested_capabilities=(capability,)
+    )
+
+
+def _node(node_id: str) -> Node:
+    resources = factories.node().node_resources
+    shares = 1 if node_id == SMALL else resources.cpu.cpu_shares
+    return factories.node(
+        node_id,
+        host_volumes={"data": HostVolumeInfo(path="/d", id=_volume(node_id).id)},
+        node_resources=replace(resources, cpu=replace(resources.cpu, cpu_shares=shares)),
+    )
+
+
+def _job(env: str = "0") -> Job:
+    update = replace(factories.update_strategy(), max_parallel=1, canary=0)
+    tasks = (factories.task(env={"V": env}),)
+    group = factories.group(tasks=tasks, update=update, reschedule_policy=None, volumes={"data": ASKED})
+    return factories.job("agent", type=JOB_SYSTEM, task_groups=(group,))
+
+
+def _with(state: Snapshot, *made: c.AnyCommand) -> Snapshot:
+    for command in made:
+        step = apply(state, command, index=state.index + 1)
+        assert isinstance(step.result, c.Applied), step.result
+        state = step.state
+    return state
+
+
+def _evaluated(state: Snapshot) -> tuple[Snapshot, Attempt]:
+    evaluation = Evaluation(id=f"eval-{state.index}", job_id="agent", type=JOB_SYSTEM, triggered_by="job-register")
+    made = scheduler.attempt(state, evaluation, now=factories.NOW, seed=state.index)
+    return (state if made.plan.is_empty else _with(state, c.ApplyPlan(plan=made.plan))), made
+
+
+def _healthy(state: Snapshot) -> Snapshot:
+    """Clients report the end of what was stopped, and the health of what runs."""
+    updates = []
+    for alloc in state.allocs.values():
+        if alloc.desired_status == "stop" and alloc.client_status != "complete":
+            updates.append(c.AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status="complete"))
+        elif alloc.desired_status == "run":
+            well = AllocDeploymentStatus(healthy=True, timestamp=factories.NOW)
+            updates.append(
+                c.AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status="running", deployment_status=well)
+            )
+    return _with(state, c.UpdateAllocsFromClient(updates=tuple(updates), now=factories.NOW))
+
+
+def _deployment(state: Snapshot) -> Deployment:
+    found = state.latest_deployment("default", "agent")
+    assert found is not None
+    return found
+
+
+def _cluster(*node_ids: str) -> Snapshot:
+    made: list[c.AnyCommand] = [c.RegisterNode(node=_node(node_id)) for node_id in node_ids]
+    made += [c.PutHostVolume(volume=_volume(node_id)) for node_id in node_ids]
+    return _with(Snapshot.empty(), *made, c.RegisterJob(job=_job()))
+
+
+LEAVING: dict[str, c.AnyCommand] = {
+    "loses its volume": c.DeleteHostVolume(namespace="default", id=_volume(SMALL).id),
+    "becomes ineligible": c.SetNodeEligibility(node_id=SMALL, eligibility="ineligible"),
+    "is removed": c.DeleteNodes(node_ids=(SMALL,)),
+}
+
+
+@pytest.mark.parametrize("event", LEAVING)
+def test_a_deployment_ends_without_a_node_that_leaves_before_it_has_room(event: str) -> None:
+    """Found by the simulator, seeds 81004, 81028 and 81033: nothing was to be placed there any more."""
+    state, made = _evaluated(_cluster(FIRST, SMALL))
+    assert _deployment(state).task_groups["web"].desired_total == 2
+    state, waiting = _evaluated(_healthy(state))
+    assert waiting.plan.is_empty and _deployment(state).status == "running", "the small node may get room in time"
+
+    state, made = _evaluated(_with(state, LEAVING[event]))
+
+    assert not made.outcome.created and _deployment(state).status == "successful"
+
+
+def _rolling() -> Snapshot:
+    """Version 1 is on the first of two nodes, whose allocation is not healthy yet."""
+    state, _ = _evaluated(_cluster(FIRST, THIRD))
+    state, _ = _evaluated(_healthy(state))
+    assert _deployment(state).status == "successful"
+    state, _ = _evaluated(_with(state, c.RegisterJob(job=_job("1"))))
+    assert sorted(alloc.job.version for alloc in _live(state) if alloc.job is not None) == [0, 1]
+    return state
+
+
+def _live(state: Snapshot) -> list:  # type: ignore[type-arg]
+    return [alloc for alloc in state.allocs.values() if alloc.desired_status == "run"]
+
+
+def test_a_deployment_waits_for_the_health_of_those_that_it_has_placed() -> None:
+    state = _rolling()
+    outdated = next(alloc.node_id for alloc in _live(state) if alloc.job.version == 0)
+    state, _ = _evaluated(_with(state, c.SetNodeEligibility(node_id=outdated, eligibility="ineligible")))
+    assert _deployment(state).status == "running"
+    state, _ = _evaluated(_healthy(state))
+    assert _deployment(state).status == "successful"
+
+
+def test_a_paused_deployment_does_not_end_while_outdated_allocations_wait() -> None:
+    state = _rolling()
+    paused = DeploymentUpdate(deployment_id=_deployment(state).id, status="paused", status_description="by a user")
+    state = _healthy(_with(state, c.SetDeploymentStatus(update=paused, now=factories.NOW)))
+    state, made = _evaluated(state)
+    assert made.plan.is_empty and _deployment(state).status == "paused"
+
+
+def test_a_node_that_comes_back_has_a_deployment_of_its_own() -> None:
+    state = _rolling()
+    outdated = next(alloc.node_id for alloc in _live(state) if alloc.job.version == 0)
+    state, _ = _evaluated(_healthy(_with(state, c.SetNodeEligibility(node_id=outdated, eligibility="ineligible"))))
+    first = _deployment(state)
+    state, made = _evaluated(_with(state, c.SetNodeEligibility(node_id=outdated, eligibility="eligible")))
+    assert len(made.plan.placements) == 1 and _deployment(state).id != first.id
+    assert _deployment(state).task_groups["web"].desired_total == 1
+    state, _ = _evaluated(_healthy(state))
+    assert _deployment(state).status == "successful"
