@@ -31,7 +31,7 @@ def checks_after(*statuses: str) -> Checks:
     loop.close()
     for each in statuses:
         deployment = Deployment(id="d", job_id="web", job_version=2, job_create_index=7, status=each)
-        checks._check_changes(Snapshot.empty(), [Change("deployments", "d", None, deployment)])
+        checks._check_changes(Snapshot.empty(), Snapshot.empty(), [Change("deployments", "d", None, deployment)])
     return checks
 
 

@@ -17,10 +17,16 @@ from yurt.structs.cluster import Namespace, PreemptionConfig, SchedulerConfigura
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import HostVolumeInfo, Node
-from yurt.structs.plan import Plan
+from yurt.structs.plan import AllocStop, Plan
 from yurt.structs.policies import DisconnectStrategy
 from yurt.structs.resources import Resources
-from yurt.structs.rules import CHANGED_VOLUME_RULES, HOST_VOLUME_RULES, RULES_VERSION, SINGLE_WRITER_RULES
+from yurt.structs.rules import (
+    CHANGED_VOLUME_RULES,
+    HOST_VOLUME_RULES,
+    LEAVING_WRITER_RULES,
+    RULES_VERSION,
+    SINGLE_WRITER_RULES,
+)
 from yurt.structs.volumes.host import HostVolume, HostVolumeCapability
 from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
@@ -451,6 +457,60 @@ def test_two_groups_do_not_both_write_to_the_volume_of_one_index(mode: str, is_d
     job = second_group(per_alloc("web", mode))
     state = after(with_two_volumes(mode, is_dynamic=is_dynamic), c.RegisterJob(job=job))
     refuses_second_writer(state, job, "data[0]")
+
+
+def with_canary(*, nodes: int) -> tuple[Snapshot, Job]:
+    """A job that writes to the volume of one node, and is about to try a new version with a canary."""
+    asked = job_with().task_groups[0].volumes
+    update = replace(factories.update_strategy(), canary=1)
+    first, second = (
+        factories.job(task_groups=(
+            factories.group(count=1, volumes=asked, update=update, tasks=(factories.task(env={"V": version}),)),
+        ))
+        for version in "01"
+    )  # fmt: skip
+    state = cluster(*(volume(number, SINGLE) for number in range(1, nodes + 1)), job=first)
+    state = after(state, ruled(c.ApplyPlan(plan=attempt(state, first).plan, checked_at=state.index)))
+    (alloc,) = state.allocs.values()
+    well = c.SetDeploymentAllocHealth(deployment_id=alloc.deployment_id, healthy=(alloc.id,), now=factories.NOW)
+    state = after(state, well)
+    state = after(state, ruled(c.ApplyPlan(plan=attempt(state, first).plan)), c.RegisterJob(job=second))
+    return state, state.jobs[second.key]
+
+
+def test_a_canary_is_not_placed_where_its_predecessor_writes_alone() -> None:
+    """Both run until the promotion."""
+    state, job = with_canary(nodes=1)
+    assert reasons(attempt(state, job))['host volume "data" has its single writer'] == 1
+    state, job = with_canary(nodes=2)
+    (alloc,) = state.allocs.values()
+    (canary,) = attempt(state, job).plan.placements
+    assert canary.deployment_status is not None and canary.deployment_status.canary
+    assert canary.name == alloc.name and canary.node_id != alloc.node_id
+
+
+@pytest.mark.parametrize("rules", [LEAVING_WRITER_RULES - 1, LEAVING_WRITER_RULES])
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_plan_gets_no_second_writer_of_one_name_unless_it_stops_the_first(rules: int, is_stopped: bool) -> None:
+    state, job = with_canary(nodes=2)
+    (alloc,) = state.allocs.values()
+    plan = attempt(state, job).plan
+    (canary,) = plan.placements
+    stops = (AllocStop(id=alloc.id, node_id=alloc.node_id),) if is_stopped else ()
+    plan = replace(plan, placements=(replace(canary, id="canary", node_id=alloc.node_id),), stops=stops)
+    result = apply(state, ruled(c.ApplyPlan(plan=plan), rules), index=state.index + 1).result
+    assert isinstance(result, c.Rejected) is (rules >= LEAVING_WRITER_RULES and not is_stopped)
+
+
+@pytest.mark.parametrize("rules", [LEAVING_WRITER_RULES - 1, LEAVING_WRITER_RULES])
+def test_two_placements_of_one_name_do_not_both_get_the_writer(rules: int) -> None:
+    """A canary, and the replacement of the allocation that it is to replace."""
+    job = job_with()
+    state = cluster(volume(1, SINGLE), job=job)
+    plan = attempt(state, job).plan
+    both = replace(plan, placements=(*plan.placements, replace(plan.placements[0], id="canary")))
+    result = apply(state, ruled(c.ApplyPlan(plan=both), rules), index=state.index + 1).result
+    assert isinstance(result, c.Rejected) is (rules >= LEAVING_WRITER_RULES)
 
 
 def evaluated(state: Snapshot, command: c.AnyCommand) -> tuple[Snapshot, list[tuple[str, str]]]:

@@ -9,7 +9,7 @@ from yurt.scheduler.attempts import Attempt
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
-from yurt.structs.alloc import AllocDeploymentStatus
+from yurt.structs.alloc import Allocation, AllocDeploymentStatus
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
@@ -109,23 +109,22 @@ def test_a_deployment_ends_without_a_node_that_leaves_before_it_has_room(event: 
     assert not made.outcome.created and _deployment(state).status == "successful"
 
 
-def _rolling() -> Snapshot:
-    """Version 1 is on the first of two nodes, whose allocation is not healthy yet."""
+def _live(state: Snapshot) -> list[Allocation]:
+    return [alloc for alloc in state.allocs.values() if alloc.desired_status == "run"]
+
+
+def _rolling() -> tuple[Snapshot, str]:
+    """Version 1 is on one of two nodes, where it is not healthy yet; the id of the other node."""
     state, _ = _evaluated(_cluster(FIRST, THIRD))
     state, _ = _evaluated(_healthy(state))
     assert _deployment(state).status == "successful"
     state, _ = _evaluated(_with(state, c.RegisterJob(job=_job("1"))))
-    assert sorted(alloc.job.version for alloc in _live(state) if alloc.job is not None) == [0, 1]
-    return state
-
-
-def _live(state: Snapshot) -> list:  # type: ignore[type-arg]
-    return [alloc for alloc in state.allocs.values() if alloc.desired_status == "run"]
+    (outdated,) = (alloc.node_id for alloc in _live(state) if not alloc.previous_allocation)
+    return state, outdated
 
 
 def test_a_deployment_waits_for_the_health_of_those_that_it_has_placed() -> None:
-    state = _rolling()
-    outdated = next(alloc.node_id for alloc in _live(state) if alloc.job.version == 0)
+    state, outdated = _rolling()
     state, _ = _evaluated(_with(state, c.SetNodeEligibility(node_id=outdated, eligibility="ineligible")))
     assert _deployment(state).status == "running"
     state, _ = _evaluated(_healthy(state))
@@ -133,7 +132,7 @@ def test_a_deployment_waits_for_the_health_of_those_that_it_has_placed() -> None
 
 
 def test_a_paused_deployment_does_not_end_while_outdated_allocations_wait() -> None:
-    state = _rolling()
+    state, _ = _rolling()
     paused = DeploymentUpdate(deployment_id=_deployment(state).id, status="paused", status_description="by a user")
     state = _healthy(_with(state, c.SetDeploymentStatus(update=paused, now=factories.NOW)))
     state, made = _evaluated(state)
@@ -141,8 +140,7 @@ def test_a_paused_deployment_does_not_end_while_outdated_allocations_wait() -> N
 
 
 def test_a_node_that_comes_back_has_a_deployment_of_its_own() -> None:
-    state = _rolling()
-    outdated = next(alloc.node_id for alloc in _live(state) if alloc.job.version == 0)
+    state, outdated = _rolling()
     state, _ = _evaluated(_healthy(_with(state, c.SetNodeEligibility(node_id=outdated, eligibility="ineligible"))))
     first = _deployment(state)
     state, made = _evaluated(_with(state, c.SetNodeEligibility(node_id=outdated, eligibility="eligible")))

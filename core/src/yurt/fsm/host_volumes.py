@@ -7,7 +7,7 @@ a claim when it is placed; its successor of the same name takes the claim over.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -18,7 +18,7 @@ from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Tables
 from yurt.state.claims import source_of
-from yurt.state.host_volumes import NodeVolume, has_other_writer, host_requests, refusal_of_node
+from yurt.state.host_volumes import NewWriter, NodeVolume, has_other_writer, host_requests, refusal_of_node
 from yurt.state.tables import JobKey
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import (
@@ -32,8 +32,14 @@ from yurt.structs.commands import (
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import Plan
-from yurt.structs.predicates import alloc_index, is_for_node
-from yurt.structs.rules import CHANGED_VOLUME_RULES, HOST_VOLUME_RULES, PLACEMENT_VOLUME_RULES, SINGLE_WRITER_RULES
+from yurt.structs.predicates import alloc_index, is_for_node, is_server_terminal
+from yurt.structs.rules import (
+    CHANGED_VOLUME_RULES,
+    HOST_VOLUME_RULES,
+    LEAVING_WRITER_RULES,
+    PLACEMENT_VOLUME_RULES,
+    SINGLE_WRITER_RULES,
+)
 from yurt.structs.status import NODE_READY, TRIGGER_NODE_UPDATE
 from yurt.structs.volumes.host import PENDING, READY, SINGLE_WRITER, UNAVAILABLE, HostVolume, TaskGroupHostVolumeClaim
 from yurt.structs.volumes.host_access import access_mode, excludes
@@ -41,7 +47,7 @@ from yurt.structs.volumes.request import VolumeRequest
 
 PlanWriters = dict[tuple[str, str], dict[str, list[VolumeRequest]]]
 """The requests to write of the allocations that a plan places, by the node and the volume's name, then by the
-allocation's name."""
+allocation's id (its name before `LEAVING_WRITER_RULES`)."""
 
 
 def apply_host_volume(edit: Edit, command: HostVolumeCommand) -> Rejected | None:
@@ -211,18 +217,23 @@ def writer_conflict(edit: Edit, plan: Plan, job: Job, group: TaskGroup, writers:
     `writers` are those of the plan's groups so far.
     """
     writing = [request for request in host_requests(group) if not request.read_only]
-    is_checked = edit.rules_version >= SINGLE_WRITER_RULES
-    for placement in plan.placements if writing else ():
+    if not writing:
+        return ""
+    is_checked, is_leaving = edit.rules_version >= SINGLE_WRITER_RULES, _leaving_of(edit, plan)
+    for placement in plan.placements:
         # Earlier rules looked at the group's placements of other versions too, by the requests of this one.
         is_own = placement.task_group == group.name and (placement.job_version == job.version or not is_checked)
         node: Node | None = edit.tx.get(Tables.nodes, placement.node_id)
-        for request in writing if node is not None and is_own else ():
-            place = _place(edit, node, source_of(request, alloc_index(placement.name))) if node is not None else None
-            if (
-                place is not None
-                and _is_checked(edit, place, request)
-                and _excluded(edit, place, request, (job, placement.name), writers)
-            ):
+        if node is None or not is_own:
+            continue
+        new = NewWriter(job.key, placement.name, is_leaving)
+        own = placement.id if edit.rules_version >= LEAVING_WRITER_RULES else placement.name
+        for request in writing:
+            place = _place(edit, node, source_of(request, alloc_index(placement.name)))
+            if place is None or not _is_checked(edit, place, request):
+                continue
+            is_second = _is_second(place, request, own, writers.setdefault((place.node_id, place.source), {}))
+            if (is_second and is_checked) or has_other_writer(edit.tx.base, place, request, new):
                 return f'host volume "{place.source}" has its single writer'
     return ""
 
@@ -244,16 +255,24 @@ def _is_checked(edit: Edit, place: NodeVolume, request: VolumeRequest) -> bool:
     return place.volume is not None and access_mode(place.volume, request) == SINGLE_WRITER
 
 
-def _excluded(
-    edit: Edit, place: NodeVolume, request: VolumeRequest, placed: tuple[Job, str], writers: PlanWriters
-) -> bool:
-    (job, name), known = placed, writers.setdefault((place.node_id, place.source), {})
-    others = [other for each, requests in known.items() if each != name for other in requests]
-    known.setdefault(name, []).append(request)
-    is_second = any(excludes(place.volume, request, other) for other in others)
-    return (is_second and edit.rules_version >= SINGLE_WRITER_RULES) or has_other_writer(
-        edit.tx.base, place, request, job.key, name
-    )
+def _is_second(place: NodeVolume, request: VolumeRequest, own: str, known: dict[str, list[VolumeRequest]]) -> bool:
+    """Whether another allocation of the plan excludes the request; adds it to those of its allocation `own`."""
+    others = [other for each, requests in known.items() if each != own for other in requests]
+    known.setdefault(own, []).append(request)
+    return any(excludes(place.volume, request, other) for other in others)
+
+
+def _leaving_of(edit: Edit, plan: Plan) -> Callable[[str], bool]:
+    """Whether the plan, or a part before, asks an allocation to end; earlier rules took it for granted."""
+    if edit.rules_version < LEAVING_WRITER_RULES:
+        return lambda _: True
+    stopped = {stop.id for stop in (*plan.stops, *plan.preemptions)}
+
+    def is_leaving(alloc_id: str) -> bool:
+        alloc = edit.alloc(alloc_id)
+        return alloc_id in stopped or alloc is None or is_server_terminal(alloc)
+
+    return is_leaving
 
 
 def claim_volumes(edit: Edit, jobs: Iterable[Job | None], allocs: Sequence[Allocation]) -> None:

@@ -6,6 +6,7 @@ scheduler tries again on a newer state. A stop or an update of a deleted or ende
 intent is fulfilled. An allocation stopped on a down or deleted node is lost. An allocation whose node came back into
 contact just before the plan is neither marked unknown nor replaced: the node's return has an evaluation of its own.
 A plan whose state lacked the placements of the job's last plan is refused: it would place the job twice.
+A batch allocation that has completed since the plan was made is not replaced: its work is done (invariant D4).
 Members of a gang are counted after the plan: those that have ended since it was made are missed by the new ones.
 """
 
@@ -44,6 +45,7 @@ from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
 from yurt.structs.predicates import (
     alloc_index,
+    has_completed,
     is_canary,
     is_client_terminal,
     is_gang_member,
@@ -51,8 +53,10 @@ from yurt.structs.predicates import (
     is_server_terminal,
 )
 from yurt.structs.queueing.idle import idle_policy_of, is_same_policy, unmeasured
+from yurt.structs.queueing.requeue import has_done_its_work
 from yurt.structs.rules import (
     DEVICE_CHECK_RULES,
+    FINISHED_WORK_RULES,
     GANG_GROWTH_RULES,
     GANG_MEMBER_RULES,
     LATE_UPDATE_RULES,
@@ -63,6 +67,7 @@ from yurt.structs.status import ClientStatus, NotGiven
 from yurt.structs.summary import JobSummary
 
 GROUP_OF: Final = attrgetter("job_version", "task_group")
+RUNNING_ONCE: Final = (status.JOB_BATCH, status.JOB_SYSBATCH)
 DESIRED: Final = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
 CLIENT: Final = frozenset[object]({None, "", *SUMMARY_FIELDS})
 """The client statuses that a plan may set, and what stands for none."""
@@ -91,12 +96,14 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, writers: PlanWrit
     # The deployment first: the allocations below count in its progress, and so does the first placement's deadline.
     _put_deployments(edit, plan)
     plan = _without_returned(edit, plan)
+    placing = len(plan.placements)
+    plan = _without_finished(edit, plan)
     # Stops before placements: a volume or a name that a stopped allocation gives up is free for its replacement.
     for stop in (*plan.stops, *plan.preemptions):
         _stop(edit, plan, stop)
     for attribute in plan.attributes:
         _change_attributes(edit, plan, attribute)
-    _evaluate_late_updates(edit, plan)
+    _evaluate_again(edit, plan, is_short=len(plan.placements) < placing)
     for in_place in plan.in_place:
         _move(edit, plan, in_place)
     placed = _placed(edit, plan, jobs)
@@ -175,6 +182,47 @@ def _without_returned(edit: Edit, plan: Plan) -> Plan:
         attributes=tuple(one for one in plan.attributes if one.id not in staying),
         placements=tuple(one for one in plan.placements if one.previous_allocation not in staying),
     )
+
+
+def _without_finished(edit: Edit, plan: Plan) -> Plan:
+    """The plan without replacements of batch allocations that have completed since it was made.
+
+    They stay as they are: one that was asked to stop now would not count as done. Nothing is preempted for them.
+    """
+    if edit.rules_version < FINISHED_WORK_RULES:
+        return plan
+    dropped = {each.id: each.previous_allocation for each in plan.placements if _replaces_finished(edit, plan, each)}
+    if not dropped:
+        return plan
+    finished = frozenset(dropped.values())
+    return replace(
+        plan,
+        placements=tuple(each for each in plan.placements if each.id not in dropped),
+        stops=tuple(each for each in plan.stops if each.id not in finished),
+        attributes=tuple(each for each in plan.attributes if each.id not in finished),
+        preemptions=tuple(each for each in plan.preemptions if each.preempted_by not in dropped),
+    )
+
+
+def _replaces_finished(edit: Edit, plan: Plan, placement: Placement) -> bool:
+    """Whether a placement would do again what the allocation that it replaces has done in the same version.
+
+    The scheduler asks the same (`scheduler.reconcile.replacements`, `scheduler.job_types.system_diff`).
+    """
+    previous = edit.tx.base.allocs.get(placement.previous_allocation) if placement.previous_allocation else None
+    if previous is None or previous.job is None or previous.client_status != status.CLIENT_COMPLETE:
+        return False
+    job = _version(edit, plan, placement.job_version)
+    is_same = job is not None and (job.create_index, job.version) == (previous.job.create_index, previous.job.version)
+    if not is_same or previous.job.type not in RUNNING_ONCE:
+        return False
+    match previous.desired_status:
+        case status.DESIRED_STOP:
+            return has_completed(previous) and not previous.desired_transition.reschedule
+        case status.DESIRED_EVICT:
+            return has_done_its_work(previous)
+        case _:
+            return True
 
 
 def beyond_guarantees(edit: Edit, plan: Plan) -> Rejected | None:
@@ -436,16 +484,16 @@ def _silent(edit: Edit, alloc: Allocation) -> ClientStatus | NotGiven:
     return status.CLIENT_LOST if node is None or node.status == status.NODE_DOWN else ""
 
 
-def _evaluate_late_updates(edit: Edit, plan: Plan) -> None:
-    """Evaluate the job again when an allocation that the plan updates in place has ended since the plan was made.
+def _evaluate_again(edit: Edit, plan: Plan, *, is_short: bool) -> None:
+    """Evaluate the job again when an allocation that the plan updates in place has ended since the plan was made, or
+    when replacements were left out (`is_short`).
 
-    It has ended in its old version and the plan counts it as one of the new version: a batch or system job would lack
-    an allocation that nothing places.
+    The first has ended in its old version and the plan counts it as one of the new version: a batch or system job would
+    lack an allocation that nothing places.
     """
-    if not plan.in_place or edit.rules_version < LATE_UPDATE_RULES:
-        return
-    job = edit.job((plan.namespace, plan.job_id))
-    if job is None or job.stop or not any(_has_ended(edit.alloc(each.id)) for each in plan.in_place):
+    is_late = edit.rules_version >= LATE_UPDATE_RULES and any(_has_ended(edit.alloc(u.id)) for u in plan.in_place)
+    job = edit.job((plan.namespace, plan.job_id)) if is_late or is_short else None
+    if job is None or job.stop:
         return
     # A plan may be applied in several parts, each at an index of its own.
     mint = mint_of(EvalSeed(seed=f"{plan.eval_id}/{edit.index}", now=plan.now))

@@ -1,8 +1,8 @@
 """Dynamic host volumes: whether a group's request fits one, its writers, and sticky claims.
 
 A request without an access mode is content with any that allows what it does. A single writer shares its volume with
-readers only, whether it or the other one came first; a former allocation of the same name does not count, for its
-successor waits for its end.
+readers only, whether it or the other one came first; a former allocation of the same name does not count once it is
+asked to end, for its successor waits for its end. A canary's predecessor is not: both would write until the promotion.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from yurt.state.usage import is_using
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
-from yurt.structs.predicates import alloc_index
+from yurt.structs.predicates import alloc_index, is_server_terminal
 from yurt.structs.volumes import host as modes
 from yurt.structs.volumes.host import HostVolume, TaskGroupHostVolumeClaim
 from yurt.structs.volumes.host_access import HOST, access_mode, excludes
@@ -69,16 +69,26 @@ class NodeVolume(NamedTuple):
     volume: HostVolume | None
 
 
-def has_other_writer(
-    snapshot: Snapshot, place: NodeVolume, request: VolumeRequest, key: tuple[str, str], name: str
-) -> bool:
+class NewWriter(NamedTuple):
+    """An allocation to be placed: its job's key and its name; `is_leaving` says whether a plan stops an allocation."""
+
+    key: tuple[str, str]
+    name: str
+    is_leaving: Callable[[str], bool]
+
+    def succeeds(self, alloc: Allocation) -> bool:
+        """Whether it is to replace the allocation, which has been asked to end or is in its plan."""
+        is_own = ((alloc.namespace, alloc.job_id), alloc.name) == (self.key, self.name)
+        return is_own and (is_server_terminal(alloc) or self.is_leaving(alloc.id))
+
+
+def has_other_writer(snapshot: Snapshot, place: NodeVolume, request: VolumeRequest, new: NewWriter) -> bool:
     """Whether a writer excludes the request to write, because one of both is a single writer.
 
-    A predecessor of the same job and name does not count.
+    A leaving predecessor of the same job and name does not count.
     """
     return any(
-        excludes(place.volume, request, other) and ((alloc.namespace, alloc.job_id), alloc.name) != (key, name)
-        for alloc, other in _users(snapshot, place)
+        excludes(place.volume, request, other) and not new.succeeds(alloc) for alloc, other in _users(snapshot, place)
     )
 
 

@@ -47,5 +47,11 @@ CHANGED_VOLUME_RULES: Final = 12
 """From here on `apply` evaluates system jobs whose host volume becomes ready or changes, or whose claim is deleted."""
 PLAN_ORDER_RULES: Final = 13
 """From here on `apply` refuses a plan that was made without an earlier plan's placements of the same job."""
-RULES_VERSION: Final = PLAN_ORDER_RULES
+LEAVING_WRITER_RULES: Final = 13
+"""From here on `apply` refuses an allocation that would write to a volume with a single writer next to a live one of
+its own name, such as the one that a canary is to replace, unless that one is stopped."""
+FINISHED_WORK_RULES: Final = 13
+"""From here on `apply` leaves out the replacement of a batch allocation that has completed since the plan was made, and
+evaluates its job again."""
+RULES_VERSION: Final = FINISHED_WORK_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

@@ -15,7 +15,7 @@ from yurt.scheduler.feasibility.masks import BoolArray, Check, check_mask, host_
 from yurt.state.claims import claims, csi_requests, refusal, source_of
 from yurt.state.columns import IS_NODE
 from yurt.state.csi_plugins import csi_plugin
-from yurt.state.host_volumes import NodeVolume, claim_of, has_other_writer, host_requests
+from yurt.state.host_volumes import NewWriter, NodeVolume, claim_of, has_other_writer, host_requests
 from yurt.state.host_volumes import refusal as refusal_of_host
 from yurt.state.store import Snapshot
 from yurt.structs.job import Job, TaskGroup
@@ -42,11 +42,18 @@ class VolumeReason(msgspec.Struct, frozen=True):
 class VolumeClaims:
     """The claims of one group's volumes; updated with every placement of the plan.
 
-    `writers` are the requests of the plan's placements to write to host volumes, by the row and the volume's name.
+    `writers` are the requests of the plan's placements to write to host volumes, by the row and the volume's name;
+    `is_leaving` says whether the plan stops an allocation.
     """
 
     def __init__(
-        self, snapshot: Snapshot, job: Job, group: TaskGroup, *, writers: dict[tuple[int, str], list[VolumeRequest]]
+        self,
+        snapshot: Snapshot,
+        job: Job,
+        group: TaskGroup,
+        *,
+        writers: dict[tuple[int, str], list[VolumeRequest]],
+        is_leaving: Callable[[str], bool],
     ) -> None:
         self._snapshot = snapshot
         self._job = job
@@ -56,6 +63,7 @@ class VolumeClaims:
         self._of_name: dict[str, list[tuple[int, HostVolume]]] = {}
         self._without_row: dict[str, BoolArray] = {}
         self._writers = writers
+        self._is_leaving = is_leaving
         self._claims = claims(snapshot, job.namespace) if self._csi else {}
         self._without_controller: dict[str, bool] = {}
         """Whether each plugin requires a controller and has no healthy one."""
@@ -135,7 +143,7 @@ class VolumeClaims:
         if any(excludes(volume, request, other) for other in self._writers.get((row, source), ())):
             return True
         place = NodeVolume(self._snapshot.columns.nodes.ids[row], source, volume)
-        return has_other_writer(self._snapshot, place, request, self._job.key, name)
+        return has_other_writer(self._snapshot, place, request, NewWriter(self._job.key, name, self._is_leaving))
 
     def _dynamic(self, source: str) -> list[tuple[int, HostVolume]]:
         """The nodes' dynamic host volumes of this name, with their rows."""

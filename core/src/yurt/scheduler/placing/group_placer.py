@@ -78,7 +78,7 @@ class GroupPlacer:
         self.candidates: Candidates = candidates(view.rows, job)
         self.feasible: Feasibility = feasibility(view.snapshot, job, group)
         self.distinct = Distinct(view.snapshot, job, group)
-        self.volumes = VolumeClaims(view.snapshot, job, group, writers=view.volume_writers)
+        self.volumes = VolumeClaims(view.snapshot, job, group, writers=view.volume_writers, is_leaving=view.is_released)
         self.volumes_refused: dict[VolumeReason, BoolArray] = {}
         """Rows that could not provide the last allocation's volumes, by reason."""
         self.mask: BoolArray = feasible_candidates(view.rows, job, self.candidates, self.feasible)

@@ -119,7 +119,7 @@ class Checks:
             f"A3 {server.config.name} of an old term stores {index}",
         )
         self.coverage.applied(command, changes)
-        self._check_changes(state, changes)
+        self._check_changes(before_it or state, state, changes)
         if before_it is not None:
             problem = problem_of(before_it, state, command, changes)
             problem = problem or problem_of_volumes(before_it, state, changes)
@@ -141,12 +141,12 @@ class Checks:
         """Whether a server still stores commands of its term after a newer term began."""
         return server.is_leader and server.leader.leadership.epoch < max(self._leaders)
 
-    def _check_changes(self, state: Snapshot, changes: Changes) -> None:
-        """Check the changed rows, and the nodes and jobs around them."""
+    def _check_changes(self, before: Snapshot, state: Snapshot, changes: Changes) -> None:
+        """Check the changed rows, and the nodes and jobs around them; `before` is the state before the command."""
         nodes, jobs = dict[str, None](), dict[tuple[str, str], None]()
         for change in changes:
             if change.table == "allocs" and change.after is not None:
-                self._check_alloc(state, change)
+                self._check_alloc(before, state, change)
                 nodes[change.after.node_id] = None
                 jobs[(change.after.namespace, change.after.job_id)] = None
             elif change.table == "nodes" and change.after is not None:
@@ -171,14 +171,14 @@ class Checks:
             # A version whose failed deployment was collected may get another one, by which it must run again.
             self.failed.discard(version)
 
-    def _check_alloc(self, state: Snapshot, change: Change) -> None:
+    def _check_alloc(self, earlier: Snapshot, state: Snapshot, change: Change) -> None:
         before, after = change.before, change.after
         where = f"allocation {after.id[:8]} of {after.job_id} at index {state.index}"
         if before is None:
             job = state.jobs.get((after.namespace, after.job_id))
             is_wanted = job is not None and not job.stop
             _hold(is_wanted or is_terminal(after), f"D8 {where} is new, and its job is stopped")
-            self._check_run_once(state, after)
+            self._check_run_once(earlier, after)
         elif is_client_terminal(before):
             _hold(
                 after.client_status == before.client_status,
@@ -189,12 +189,15 @@ class Checks:
         if after.client_status == status.CLIENT_COMPLETE and after.job is not None and after.job.type in BATCHES:
             self.completed.add(after.id)
 
-    def _check_run_once(self, state: Snapshot, new: Allocation) -> None:
-        """D4: a completed batch allocation's name is not placed again in that version, unless requested."""
+    def _check_run_once(self, before: Snapshot, new: Allocation) -> None:
+        """D4: a completed batch allocation's name is not placed again in that version, unless requested.
+
+        `before` is the state before the command, which may ask the completed one to stop as it replaces it.
+        """
         job = new.job
         if job is None or job.type not in BATCHES:
             return
-        for other in state.allocs_of_job(new.namespace, new.job_id):
+        for other in before.allocs_of_job(new.namespace, new.job_id):
             is_same = other.job is not None and (other.job.version, other.job.create_index) == (
                 job.version, job.create_index,
             )  # fmt: skip
