@@ -15,7 +15,7 @@ from yurt.storage.etcd.messages import message
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import LaunchPeriodicJob
-from yurt.structs.job import PeriodicConfig
+from yurt.structs.job import Job, PeriodicConfig
 from yurt.structs.node import Node
 from yurt.testing import factories
 from yurt.testing.sim.agents import REGION
@@ -144,3 +144,25 @@ def test_an_agent_stops_only_tasks_that_the_servers_do_not_want(desired: str, is
         return checks.stopped(host, run)
     with pytest.raises(Violation, match="E2"):
         checks.stopped(host, run)
+
+
+@pytest.mark.parametrize(("desired", "is_problem"), [("run", True), ("stop", False)])
+def test_what_completed_before_a_plan_replaced_it_is_not_run_again(desired: str, is_problem: bool) -> None:
+    """D4, also where the plan asks it to stop."""
+    loop = SimLoop(1)
+    checks, job = Checks(Transcript(loop)), factories.job(type="batch")
+    loop.close()
+    done = factories.alloc(job, on=NODE, client_status="complete", desired_status=desired)
+    before, state = _state(NODE, done), _state(NODE, replace(done, desired_status="stop"))
+    checks.completed.add(done.id)
+    new = Change("allocs", "new", None, factories.alloc(job, on=NODE, id="new", previous_allocation=done.id))
+    if not is_problem:
+        return checks._check_run_once(before, new.after)
+    with pytest.raises(Violation, match="D4"):
+        checks._check_alloc(before, _with_job(state, job), new)
+
+
+def _with_job(state: Snapshot, job: Job) -> Snapshot:
+    edit = state.edit(state.index + 1)
+    edit.put(Tables.jobs, job.key, job)
+    return edit.commit()

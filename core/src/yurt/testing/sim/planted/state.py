@@ -117,11 +117,6 @@ BUGS: Final[dict[str, Bug]] = {
         (),
         LATE_CLIENTS,
     ),
-    "finished-work-is-moved": Bug(
-        (Patch("yurt.fsm.plans", "    plan = _without_finished(edit, plan)\n", ""),),
-        ("D4",),
-        LATE_CLIENTS | {"features": ("batch", *("evaluate",) * 6)},
-    ),
     "replacement-is-not-linked": Bug(
         (
             Patch(
