@@ -13,10 +13,12 @@ from yurt.scheduler import explain
 from yurt.scheduler.attempts import Attempt
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
+from yurt.state.claims import claims
 from yurt.structs import commands as c
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import CSIInfo, CSINodeInfo, CSITopology, HostVolumeInfo, Node
+from yurt.structs.rules import CSI_CLAIM_RULES
 from yurt.structs.volumes.csi import CSIVolume, CSIVolumeCapability
 from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
@@ -206,3 +208,33 @@ def test_volumes_are_registered_and_forgotten_unless_they_are_used() -> None:
     assert isinstance(moved, c.Rejected) and moved.message == "volume in use: data; its external_id cannot change"
     for volume in (CSIVolume(id="", plugin_id="p"), CSIVolume(id="a", plugin_id="p", namespace="no")):
         assert isinstance(apply(state, c.UpsertVolumes(volumes=(volume,)), index=99).result, c.Rejected)
+
+
+PURGED: Sequence[c.AnyCommand] = (c.DeregisterJob(namespace="default", job_id="old", purge=True),)
+WITHOUT_VOLUME: Sequence[c.AnyCommand] = (c.RegisterJob(job=factories.job("old")),)
+
+
+@pytest.mark.parametrize("changes", [PURGED, WITHOUT_VOLUME], ids=["purged", "without a volume now"])
+def test_an_allocation_keeps_its_volume_until_it_ends_whatever_becomes_of_its_job(
+    changes: Sequence[c.AnyCommand],
+) -> None:
+    # given an allocation that writes to a volume, and a plan of another job that was made before it
+    old, new = _job("old"), _job("new")
+    both = _state([_node(1), _node(2)], _volume(), jobs=[old, new])
+    early = c.ApplyPlan(plan=_attempt(both, new).plan, rules_version=CSI_CLAIM_RULES)
+    gone = c.DeleteVolumes(keys=(("default", "data"),), rules_version=CSI_CLAIM_RULES)
+    used = _with(both, c.ApplyPlan(plan=_attempt(both, old).plan), *changes)
+    index = used.index + 1
+    # then nobody else gets the volume, neither by a new plan nor by that one, and it stays registered
+    assert [claim.job_id for claim in claims(used, "default")["data"]] == ["old"]
+    assert not _attempt(used, new).plan.placements
+    assert isinstance(apply(used, early, index=index).result, c.Rejected)
+    assert isinstance(apply(used, gone, index=index).result, c.Rejected)
+    # and entries of earlier rules are applied as they were
+    assert isinstance(apply(used, replace(early, rules_version=CSI_CLAIM_RULES - 1), index=index).result, c.Applied)
+    assert isinstance(apply(used, replace(gone, rules_version=CSI_CLAIM_RULES - 1), index=index).result, c.Applied)
+    # and once it has ended the volume is free
+    (held,) = used.allocs_of_job("default", "old")
+    ended = c.AllocUpdate(id=held.id, node_id=held.node_id, client_status="complete")
+    free = _with(used, c.UpdateAllocsFromClient(updates=(ended,)))
+    assert _on(_attempt(free, new))

@@ -8,9 +8,10 @@ from yurt.fsm.edit import Edit
 from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
 from yurt.state import Tables
-from yurt.state.claims import claims
+from yurt.state.claims import Claim, claims, claims_of_current_jobs
 from yurt.state.csi_plugins import csi_plugins
 from yurt.structs.commands import CsiVolumeCommand, DeleteVolumes, Rejected, UpsertVolumes
+from yurt.structs.rules import CSI_CLAIM_RULES
 from yurt.structs.volumes.csi import CSIVolume
 
 LASTING = ("external_id", "plugin_id")
@@ -26,6 +27,12 @@ def apply_csi_volume(edit: Edit, command: CsiVolumeCommand) -> Rejected | None:
             return _delete_volumes(edit, command)
         case _:
             assert_never(command)
+
+
+def claims_in(edit: Edit, namespace: str) -> dict[str, list[Claim]]:
+    """The claims of a namespace before the command, by its rules."""
+    claims_of = claims if edit.rules_version >= CSI_CLAIM_RULES else claims_of_current_jobs
+    return claims_of(edit.tx.base, namespace)
 
 
 def _put_volumes(edit: Edit, command: UpsertVolumes) -> Rejected | None:
@@ -62,7 +69,7 @@ def _refusal(edit: Edit, volume: CSIVolume) -> Rejected | None:
         return not_found(f'namespace "{volume.namespace}" not found')
     existing: CSIVolume | None = edit.tx.get(Tables.csi_volumes, (volume.namespace, volume.id))
     changed = [name for name in LASTING if existing is not None and getattr(existing, name) != getattr(volume, name)]
-    if changed and claims(edit.tx.base, volume.namespace).get(volume.id):
+    if changed and claims_in(edit, volume.namespace).get(volume.id):
         return conflict(f"volume in use: {volume.id}; its {' and '.join(changed)} cannot change")
     return None
 
@@ -72,7 +79,7 @@ def _delete_volumes(edit: Edit, command: DeleteVolumes) -> Rejected | None:
     for namespace, volume_id in command.keys:
         if edit.tx.get(Tables.csi_volumes, (namespace, volume_id)) is None:
             return not_found(f"volume not found: {volume_id}")
-        users = () if command.is_forced else claims(edit.tx.base, namespace).get(volume_id, ())
+        users = () if command.is_forced else claims_in(edit, namespace).get(volume_id, ())
         if users:
             return conflict(f"volume in use: {volume_id}, by allocations {', '.join(each.alloc_id for each in users)}")
         edit.tx.delete(Tables.csi_volumes, (namespace, volume_id))

@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import Final
 
 from yurt.fsm.bookkeeping.summary_changes import SUMMARY_FIELDS
+from yurt.fsm.csi_volumes import claims_in
 from yurt.fsm.edit import Edit
 from yurt.fsm.eval_triggers import evaluation_of, mint_of
 from yurt.fsm.evals import put_evaluations
@@ -27,7 +28,7 @@ from yurt.fsm.reject import conflict, invalid, stale
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.state import Tables
-from yurt.state.claims import claims, csi_requests, refusal, source_of
+from yurt.state.claims import csi_requests, refusal, source_of
 from yurt.state.host_volumes import host_requests
 from yurt.structs import status
 from yurt.structs.alloc import (
@@ -378,7 +379,7 @@ def _share_changed(
 
 def _claimed(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
     """The reason why the group can no longer claim one of its CSI volumes; "" when it can."""
-    claims_by_volume = claims(edit.tx.base, plan.namespace) if csi_requests(group) else {}
+    claims_by_volume = claims_in(edit, plan.namespace) if csi_requests(group) else {}
     indexes = {alloc_index(placement.name) for placement in plan.placements if placement.task_group == group.name}
     for request in csi_requests(group):
         for source in sorted({source_of(request, index) for index in indexes}):

@@ -5,11 +5,12 @@ A group's request names a volume by its source; with `per_alloc` each allocation
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from yurt.state.store import Snapshot
 from yurt.state.usage import is_using
+from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.predicates import CSI, alloc_index
 from yurt.structs.volumes.csi import MULTI_WRITER, READERS_ONLY, SINGLE_NODE, CSIVolume
@@ -45,21 +46,35 @@ def requests_of(group: TaskGroup, kind: str) -> tuple[VolumeRequest, ...]:
 
 
 def claims(snapshot: Snapshot, namespace: str) -> dict[str, list[Claim]]:
-    """The claims of all CSI volumes of a namespace, by volume."""
+    """The claims of all CSI volumes of a namespace, by volume; in the order of jobs and allocations.
+
+    An allocation keeps its volumes until it has ended, whether its job has been deleted or now asks for others.
+    """
+    allocs = snapshot.allocs.where("csi", namespace)
+    return _by_volume(sorted(allocs, key=lambda alloc: (alloc.job_id, alloc.create_index, alloc.id)))
+
+
+def claims_of_current_jobs(snapshot: Snapshot, namespace: str) -> dict[str, list[Claim]]:
+    """The claims by the rules before `CSI_CLAIM_RULES`: without those of jobs that were deleted, or whose newest
+    version asks for no CSI volume."""
+    jobs = snapshot.jobs.where("csi", namespace)
+    return _by_volume(alloc for job in jobs for alloc in snapshot.allocs_of_job(*job.key))
+
+
+def _by_volume(allocs: Iterable[Allocation]) -> dict[str, list[Claim]]:
     by_volume: dict[str, list[Claim]] = {}
-    for job in snapshot.jobs.where("csi", namespace):
-        for volume, claim in _of_job(snapshot, job):
+    for alloc in allocs:
+        for volume, claim in _of_alloc(alloc):
             by_volume.setdefault(volume, []).append(claim)
     return by_volume
 
 
-def _of_job(snapshot: Snapshot, job: Job) -> Iterator[tuple[str, Claim]]:
-    for alloc in snapshot.allocs_of_job(job.namespace, job.id):
-        group = alloc.job.group(alloc.task_group) if alloc.job is not None and is_using(alloc) else None
-        for request in csi_requests(group) if group is not None else ():
-            modes = request.access_mode, request.attachment_mode
-            claim = Claim(job.namespace, job.id, alloc.id, alloc.node_id, request.read_only, *modes)
-            yield source_of(request, alloc_index(alloc.name)), claim
+def _of_alloc(alloc: Allocation) -> Iterator[tuple[str, Claim]]:
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None and is_using(alloc) else None
+    for request in csi_requests(group) if group is not None else ():
+        modes = request.access_mode, request.attachment_mode
+        claim = Claim(alloc.namespace, alloc.job_id, alloc.id, alloc.node_id, request.read_only, *modes)
+        yield source_of(request, alloc_index(alloc.name)), claim
 
 
 def refusal(

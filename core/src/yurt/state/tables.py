@@ -55,7 +55,7 @@ from yurt.structs.queueing.gang import GangKey, GangRoster
 from yurt.structs.queueing.usage import QueueUsage
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.service import ServiceRegistration
-from yurt.structs.status import DESIRED_RUN
+from yurt.structs.status import CLIENT_TERMINAL, DESIRED_RUN
 from yurt.structs.summary import JobSummary
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta
 from yurt.structs.volumes.csi import CSIVolume, without_secrets
@@ -92,6 +92,11 @@ def _built_in_pools() -> tuple[tuple[str, NodePool], ...]:
 
 def _stopping(alloc: Allocation) -> str | None:
     return alloc.namespace if is_stopping(alloc) else None
+
+
+def _claiming(alloc: Allocation) -> str | None:
+    is_claiming = alloc.job is not None and asks_csi(alloc.job) and alloc.client_status not in CLIENT_TERMINAL
+    return alloc.namespace if is_claiming else None
 
 
 class Tables(TableSet):
@@ -203,6 +208,7 @@ class Tables(TableSet):
             "eval": attrgetter("eval_id"),
             "deployment": attrgetter("deployment_id"),
             "stopping": lambda alloc: None if alloc.desired_status == DESIRED_RUN else _stopping(alloc),
+            "csi": _claiming,
         },
         topic=Topic(
             "Allocation",
@@ -215,7 +221,8 @@ class Tables(TableSet):
         columns_work=1,
     )
     """Allocations by id; `live` indexes those that are not terminal by job, `stopping` indexes by namespace those that
-    the servers have stopped and whose clients have not reported the end."""
+    the servers have stopped and whose clients have not reported the end, `csi` those that have not ended and whose
+    version of their job asks for CSI volumes."""
 
     deployments = TableSchema(
         PlainRows(list[tuple[str, Deployment]]),

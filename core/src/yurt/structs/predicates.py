@@ -56,7 +56,11 @@ def total_count_problem(job: Job, count_max: int) -> str:
 
 def asks_csi(job: Job) -> bool:
     """Whether a group of the job requests a CSI volume."""
-    return any(request.type == CSI for group in job.task_groups for request in group.volumes.values())
+    # A loop: it runs for each allocation that is written, and most groups have no volumes.
+    for group in job.task_groups:
+        if group.volumes and any(request.type == CSI for request in group.volumes.values()):
+            return True
+    return False
 
 
 def asks_devices(job: Job) -> bool:

@@ -53,5 +53,7 @@ its own name, such as the one that a canary is to replace, unless that one is st
 FINISHED_WORK_RULES: Final = 13
 """From here on `apply` leaves out the replacement of a batch allocation that has completed since the plan was made, and
 evaluates its job again."""
-RULES_VERSION: Final = FINISHED_WORK_RULES
+CSI_CLAIM_RULES: Final = 13
+"""From here on `apply` counts the CSI volumes of allocations whose job was deleted or asks for no CSI volume any more."""
+RULES_VERSION: Final = CSI_CLAIM_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""
