@@ -66,7 +66,7 @@ def test_no_call_and_no_parameter_that_agents_in_use_send_is_renamed_or_left_out
 @pytest.mark.parametrize(
     ("record", "array"),
     [
-        (Delivery(factories.evaluation(), "token"), [ANYTHING, "token"]),
+        (Delivery(factories.evaluation(), "token", 7), [ANYTHING, "token", 7]),
         (Session("id", "hash", UnixNano(1), UnixNano(2)), ["id", "hash", 1, 2]),
         (LoginRequest(b"seed", 7, UnixNano(3)), [b"seed", 7, 3]),
         (Parties("sso", "nonce", "http://localhost"), ["sso", "nonce", "http://localhost"]),
@@ -78,6 +78,18 @@ def test_records_that_agents_in_use_send_as_arrays_stay_arrays(record: Any, arra
     sent = msgspec.msgpack.encode(record)
     assert msgspec.msgpack.decode(sent) == array
     assert msgspec.msgpack.decode(sent, type=type(record)) == record
+
+
+def test_a_delivery_of_an_older_leader_is_read_and_one_to_an_older_worker_too() -> None:
+    class OldDelivery(msgspec.Struct, array_like=True):
+        evaluation: Any
+        token: str
+
+    evaluation = factories.evaluation()
+    old = msgspec.msgpack.decode(msgspec.msgpack.encode(OldDelivery(evaluation, "token")), type=Delivery)
+    assert old == Delivery(evaluation, "token")
+    new = msgspec.msgpack.decode(msgspec.msgpack.encode(Delivery(evaluation, "token", 7)), type=OldDelivery)
+    assert new.token == "token"
 
 
 class OldNodePort(Protocol):

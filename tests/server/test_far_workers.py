@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from unittest import mock
 
 import pytest
+from yurt import scheduler
 from yurt.broker import Delivery
 from yurt.fsm.snapshot import digest
 from yurt.rpc.peer import ConnectionLost
@@ -134,6 +135,33 @@ async def test_a_server_that_is_behind_gives_back_and_stays_away_until_it_has_ca
     assert broker.stats().ready == 1
     group.view(SECOND).delivers.set()
     await placed(group, 1)
+
+
+async def test_a_server_that_lacks_the_plan_of_a_job_does_not_place_the_job_again(
+    group: ServerGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job's second evaluation is older than the plan of its first one, which the server has not applied."""
+    monkeypatch.setattr("yurt.server.scheduling.worker.INDEX_WAIT_S", 0.02)
+    leader, calls, job = group[FIRST], group[FIRST].rpc.peer_calls, factories.job()
+    # given a server that has the two evaluations of a job, and not the plan of the first
+    await leader.resources.jobs.register(job)
+    spare_all(group)
+    (taken,) = await calls.take_work(timeout_s=1, scheduler=SCHEDULER_VERSION)
+    group.cut_off.add(THIRD)
+    await leader.resources.jobs.register(job)
+    await eventually(lambda: group[SECOND].state.index == leader.state.index)
+    group.view(SECOND).delivers.clear()
+    made = scheduler.attempt(leader.state, taken.evaluation, now=group.env.now(), seed=1)
+    assert (await calls.submit_plan(taken, made.plan, made.outcome)).is_full
+    # when it is offered the second one
+    await calls.finish_work(taken, is_done=True)
+    for _ in range(10):
+        await group.env.advance(1)
+    # then it attempts that once it has the plan
+    group.view(SECOND).delivers.set()
+    await pass_time(group, 30)
+    await eventually(lambda: not leader.state.evals.where("status", "pending"))
+    assert len(leader.state.allocs) == 1
 
 
 async def test_nobody_else_gives_work_away(group: ServerGroup) -> None:

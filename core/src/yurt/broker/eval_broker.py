@@ -42,6 +42,14 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True):
 
     evaluation: Evaluation
     token: str
+    stored_index: int = 0
+    """The leader's index at the delivery to another server: with it the plans of the job's earlier evaluations are in a
+    state. 0 for the leader's own workers, and from a leader of an earlier version."""
+
+    @property
+    def needed_index(self) -> int:
+        """The index of the oldest state on which the evaluation may be attempted."""
+        return max(self.evaluation.modify_index, self.stored_index)
 
 
 class _Outstanding(msgspec.Struct):

@@ -132,7 +132,9 @@ class LeaderWork:
         first = await self._queue.dequeue_above(BATCH * workers.count, queues, unserved=unserved, timeout_s=timeout_s)
         if first is None:
             return []
-        return self._batch(first, unserved if first.evaluation.type in unserved else queues)
+        batch = self._batch(first, unserved if first.evaluation.type in unserved else queues)
+        index = self._writer.state.index
+        return [msgspec.structs.replace(delivery, stored_index=index) for delivery in batch]
 
     async def ack(self, *deliveries: Delivery) -> None:
         """Acknowledge an evaluation."""

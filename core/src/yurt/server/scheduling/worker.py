@@ -123,8 +123,9 @@ class Worker:
     async def _serve(self, batch: list[Delivery]) -> None:
         """Attempt each in turn, and let each finish independently; returns when all are answered."""
         unanswered = {delivery.evaluation.id: delivery for delivery in batch}
-        index = max(delivery.evaluation.modify_index for delivery in batch)
-        # A follower may be behind the evaluations that it was given: their jobs must be in its state.
+        index = max(delivery.needed_index for delivery in batch)
+        # A follower may be behind the evaluations that it was given: their jobs must be in its state, and what earlier
+        # evaluations of these jobs have placed, or it would be placed twice.
         try:
             started = self._env.monotonic()
             await self._waiter.wait_index(index, timeout_s=INDEX_WAIT_S)
@@ -144,7 +145,7 @@ class Worker:
         series = scheduler.Series(view.state, seed=seed, **self._limits)
         company: list[_FirstAttempt] = []
         for number, delivery in enumerate(batch, 1):
-            if delivery.evaluation.modify_index <= view.state.index:
+            if delivery.needed_index <= view.state.index:
                 started = self._env.monotonic()
                 record = self._record(view, seed)
                 attempt = partial(series.attempt, delivery.evaluation, now=record.now)
