@@ -246,6 +246,23 @@ async def test_the_end_is_told_only_when_the_volume_is_unmounted_and_without_the
         assert client.context.csi.volumes.uses == ()
 
 
+async def test_the_end_does_not_wait_for_a_plugin_that_is_gone_when_nothing_is_mounted(
+    run_client: Any, server: FakeServerPort, plugin: FakeCsiPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csi_volumes, "UNDO_LIMIT_S", 3600.0)
+    async with run_client() as client:
+        its_plugin = await started(client, server, plugin)
+        server.csi_volumes["v"] = CLAIMED
+        alloc = user_alloc(client.node_id)
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+        server.put_alloc(stopped(its_plugin))
+        await eventually(lambda: server.status_of(its_plugin.id) == CLIENT_COMPLETE)
+        server.put_alloc(stopped(alloc))
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_COMPLETE)
+        assert client.context.csi.volumes.uses == ()
+
+
 async def test_an_agent_that_comes_back_unmounts_what_nobody_uses_any_more(
     run_client: Any, server: FakeServerPort, driver: FakeDriver, plugin: FakeCsiPlugin
 ) -> None:

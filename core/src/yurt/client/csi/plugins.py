@@ -170,6 +170,10 @@ class CsiPlugins:
         """The plugin tasks, of each plugin the effective one last."""
         return sorted(self._found, key=lambda key: (self._found[key].healthy, self._tasks[key].started_at))
 
+    def has_task(self, plugin_id: str) -> bool:
+        """Whether a task that is this plugin runs here, healthy or not."""
+        return any(task.block.id == plugin_id for task in self._tasks.values())
+
     def mounting(self, plugin_id: str) -> tuple[CsiPluginTask, bool] | None:
         """The healthy plugin task that mounts volumes here, and whether it stages them first; None without one."""
         for key in reversed(self._in_order()):

@@ -5,7 +5,7 @@
 
 The servers free a claim when its allocation is reported as ended, so an allocation with a mounted volume is not
 reported as ended. A plugin that cannot be reached for UNDO_LIMIT_S does not delay the end further: the client then
-unmounts by itself. Every step may be repeated, as CSI requires of plugins; a restarted agent continues from the
+unmounts by itself. It does not wait for a plugin without a task here when nothing is mounted. Every step may be repeated, as CSI requires of plugins; a restarted agent continues from the
 records.
 """
 
@@ -150,6 +150,8 @@ class CsiMounts:
                     await self._unmount(use)
                     return
             except YurtError as error:
+                if await self._is_unmounted(use):
+                    break
                 if self._env.monotonic() >= limit_s:
                     text = "unmounting volume without its plugin: volume=%s plugin=%s error=%s"
                     log.warning(text, use.id, use.plugin_id, error)
@@ -158,6 +160,19 @@ class CsiMounts:
         async with self._lock(use.namespace, use.id):
             await asyncio.to_thread(_unmount_by_force, [self._target(use), *self._unused_staging(use)])
             await self._forget(use)
+
+    async def _is_unmounted(self, use: CsiUse) -> bool:
+        """Whether there is nothing to undo, and no task of the plugin here that could still mount the volume.
+
+        So it is after a power failure. The plugin's next task may come once the node is ready, which it is once the
+        ends of its allocations are reported.
+        """
+        if self._plugins.has_task(use.plugin_id):
+            return False
+        for path in (self._target(use), *self._unused_staging(use)):
+            if await asyncio.to_thread(is_mounted, path):
+                return False
+        return True
 
     async def _unmount(self, use: CsiUse) -> None:
         found = self._plugins.mounting(use.plugin_id)
