@@ -15,7 +15,7 @@ from yurt.structs.volumes.csi import CSIClaimQuery, CSIVolume, CSIVolumeCapabili
 from yurt.structs.volumes.request import CSIMountOptions, VolumeRequest
 from yurt.testing import factories
 
-EBS, WRITER, FILES = "ebs", "single-node-writer", "file-system"
+EBS, WRITER, WRITERS, FILES = "ebs", "single-node-writer", "multi-node-multi-writer", "file-system"
 VOLUME = CSIVolume(
     id="data",
     external_id="vol-1",
@@ -134,3 +134,18 @@ async def test_a_job_that_waits_for_a_writer_on_another_kind_of_node_is_woken_by
     await bench.server.resources.jobs.deregister("default", "first")
     await bench.server.clients.calls.update_allocs(UpdateAllocsRequest(node_id=first.node_id, updates=(ended,)))
     await bench.until(lambda: bench.live("second"))
+
+
+async def test_the_allocations_of_a_new_access_mode_all_wait_for_those_of_the_old_one(bench: Any, node: Node) -> None:
+    both = tuple(CSIVolumeCapability(access_mode=mode, attachment_mode=FILES) for mode in (WRITER, WRITERS))
+    await bench.server.resources.csi_volumes.register((replace(VOLUME, requested_capabilities=both),))
+    old = await placed(bench, csi_job())
+    await bench.report("running")
+    changed = csi_job(access_mode=WRITERS)
+    await bench.server.resources.jobs.register(
+        replace(changed, task_groups=(replace(changed.task_groups[0], count=3),))
+    )
+    await bench.until(lambda: len([alloc for alloc in bench.live() if alloc.id != old.id]) == 3)
+    for new in (alloc for alloc in bench.live() if alloc.id != old.id):
+        with pytest.raises(Unavailable, match=f"used as {WRITER} by job web"):
+            await claimed(bench, new)

@@ -59,9 +59,9 @@ def _state(nodes: Sequence[Node], *volumes: CSIVolume, jobs: Sequence[Job] = ())
     return _with(Snapshot.empty(), *made, c.UpsertVolumes(volumes=volumes), *(c.RegisterJob(job=job) for job in jobs))
 
 
-def _attempt(state: Snapshot, job: Job) -> Attempt:
+def _attempt(state: Snapshot, job: Job, seed: int = 1) -> Attempt:
     evaluation = Evaluation(id=f"eval-{job.id}", job_id=job.id, type=job.type, triggered_by="job-register")
-    return scheduler.attempt(state, evaluation, now=factories.NOW, seed=1)
+    return scheduler.attempt(state, evaluation, now=factories.NOW, seed=seed)
 
 
 def _reasons(attempt: Attempt) -> dict[str, int]:
@@ -238,3 +238,18 @@ def test_an_allocation_keeps_its_volume_until_it_ends_whatever_becomes_of_its_jo
     ended = c.AllocUpdate(id=held.id, node_id=held.node_id, client_status="complete")
     free = _with(used, c.UpdateAllocsFromClient(updates=(ended,)))
     assert _on(_attempt(free, new))
+
+
+def test_the_modes_of_all_claims_on_a_volume_count() -> None:
+    # given a job whose allocations of a new version, with another mode, wait for one of the old version
+    old, new = _job(), _job(access_mode=WRITERS, count=2)
+    state = _state([_node(1), _node(2)], _volume(modes=(WRITER, WRITERS)), jobs=[old])
+    state = _with(state, c.ApplyPlan(plan=_attempt(state, old).plan), c.RegisterJob(job=new))
+    plan = _attempt(state, new, seed=2).plan
+    assert (len(plan.placements), len(plan.stops)) == (2, 1)
+    state = _with(state, c.ApplyPlan(plan=plan))
+    # then no other job gets the volume in either mode
+    for mode in (WRITER, WRITERS):
+        other = _job("other", access_mode=mode)
+        asked = _with(state, c.RegisterJob(job=other))
+        assert not _attempt(asked, other).plan.placements

@@ -56,6 +56,7 @@ from yurt.structs.predicates import (
 from yurt.structs.queueing.idle import idle_policy_of, is_same_policy, unmeasured
 from yurt.structs.queueing.requeue import has_done_its_work
 from yurt.structs.rules import (
+    CSI_CLAIM_RULES,
     DEVICE_CHECK_RULES,
     FINISHED_WORK_RULES,
     GANG_GROWTH_RULES,
@@ -384,7 +385,14 @@ def _claimed(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
     for request in csi_requests(group):
         for source in sorted({source_of(request, index) for index in indexes}):
             volume = edit.tx.get(Tables.csi_volumes, (plan.namespace, source))
-            reason = refusal(volume, request, source, present_claims=claims_by_volume.get(source, []), job=job)
+            reason = refusal(
+                volume,
+                request,
+                source,
+                present_claims=claims_by_volume.get(source, []),
+                job=job,
+                compares_all=edit.rules_version >= CSI_CLAIM_RULES,
+            )
             if reason:
                 return reason
     return ""

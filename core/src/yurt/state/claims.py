@@ -78,11 +78,18 @@ def _of_alloc(alloc: Allocation) -> Iterator[tuple[str, Claim]]:
 
 
 def refusal(
-    volume: CSIVolume | None, request: VolumeRequest, source: str, *, present_claims: list[Claim], job: Job
+    volume: CSIVolume | None,
+    request: VolumeRequest,
+    source: str,
+    *,
+    present_claims: list[Claim],
+    job: Job,
+    compares_all: bool = True,
 ) -> str:
     """The reason why no node can provide the volume to another allocation of the job; "" when one can.
 
     Claims of the job itself do not count: what it replaces lets go before the new one is given the volume.
+    `compares_all`: see `conflict_of`.
     """
     if volume is None:
         return f"missing CSI Volume {source}"
@@ -90,19 +97,24 @@ def refusal(
         mode_text = f"{request.access_mode} as {request.attachment_mode or 'any attachment'}"
         return f"CSI volume {source} does not offer {mode_text}"
     others = [claim for claim in present_claims if (claim.namespace, claim.job_id) != job.key]
-    return conflict_of(request, source, others)
+    return conflict_of(request, source, others, compares_all=compares_all)
 
 
-def conflict_of(request: VolumeRequest, source: str, others: list[Claim]) -> str:
-    """The reason why the claims of others exclude the request, or "". All users of a volume share one mode."""
+def conflict_of(request: VolumeRequest, source: str, others: list[Claim], *, compares_all: bool = True) -> str:
+    """The reason why the claims of others exclude the request, or "". All who have a volume share one mode.
+
+    The allocations of a job whose new version asks for another mode wait for those of the old one, and have claims by
+    then. By the rules before `CSI_CLAIM_RULES` (not `compares_all`) only the first claim's mode counted.
+    """
     mode = request.access_mode
     if mode in READERS_ONLY and not request.read_only:
         return f"CSI volume {source} is unschedulable or is read-only"
     if not others:
         return ""
-    first = min(others)
-    if first.access_mode != mode:
-        return f"CSI volume {source} is used as {first.access_mode} by job {first.job_id}"
+    compared = others if compares_all else [min(others)]
+    other = min((claim for claim in compared if claim.access_mode != mode), default=None)
+    if other is not None:
+        return f"CSI volume {source} is used as {other.access_mode} by job {other.job_id}"
     if request.read_only:
         return f"CSI volume {source} has exhausted its available reader claims" if mode in SINGLE_NODE else ""
     is_free = mode == MULTI_WRITER or (mode not in SINGLE_NODE and all(claim.read_only for claim in others))

@@ -54,6 +54,7 @@ FINISHED_WORK_RULES: Final = 13
 """From here on `apply` leaves out the replacement of a batch allocation that has completed since the plan was made, and
 evaluates its job again."""
 CSI_CLAIM_RULES: Final = 13
-"""From here on `apply` counts the CSI volumes of allocations whose job was deleted or asks for no CSI volume any more."""
+"""From here on `apply` counts the CSI volumes of allocations whose job was deleted or asks for no CSI volume any more,
+and compares the access modes of all claims on a volume."""
 RULES_VERSION: Final = CSI_CLAIM_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""
