@@ -19,7 +19,17 @@ from yurt.testing.sim.campaign.coverage import (
     steered,
     with_gaps,
 )
-from yurt.testing.sim.plan import FAULTS, FEATURES, LATE_FAULTS, OF_DEVICES, RARE_FEATURES, VOLUME_FEATURES, draw
+from yurt.testing.sim.plan import (
+    CSI_FEATURES,
+    FAULTS,
+    FEATURES,
+    LATE_FAULTS,
+    OF_CSI,
+    OF_DEVICES,
+    RARE_FEATURES,
+    VOLUME_FEATURES,
+    draw,
+)
 
 LEDGER = f"before\n{BEGIN}{END}\nafter\n"
 
@@ -62,5 +72,10 @@ def test_a_steered_plan_can_fill_gaps_and_is_the_same_each_time() -> None:
 
 
 def test_the_names_are_those_of_plans_and_commands() -> None:
-    assert set(FEATURE_OF) <= COMMANDS and set(FEATURE_OF.values()) <= {*FEATURES, *RARE_FEATURES, *VOLUME_FEATURES}
-    assert {each for pair in PAIRS for each in pair} == {*FAULTS, *OF_DEVICES, *LATE_FAULTS}
+    assert set(FEATURE_OF) <= COMMANDS and set(FEATURE_OF.values()) <= {
+        *FEATURES,
+        *RARE_FEATURES,
+        *VOLUME_FEATURES,
+        *CSI_FEATURES,
+    }
+    assert {each for pair in PAIRS for each in pair} == {*FAULTS, *OF_DEVICES, *LATE_FAULTS, *OF_CSI}

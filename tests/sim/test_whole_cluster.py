@@ -11,7 +11,17 @@ import msgspec
 import pytest
 from yurt.sdk.value import replace
 from yurt.testing.nightly import is_nightly
-from yurt.testing.sim.plan import FAULTS, FEATURES, LATE_FAULTS, LATER_FEATURES, NEWEST_FEATURES, RARE_FEATURES, draw
+from yurt.testing.sim.plan import (
+    CSI_FEATURES,
+    FAULTS,
+    FEATURES,
+    LATE_FAULTS,
+    LATER_FEATURES,
+    NEWEST_FEATURES,
+    OF_CSI,
+    RARE_FEATURES,
+    draw,
+)
 from yurt.testing.sim.run import report_text, run_plan
 
 SMALL = {"servers": 3, "clients": 2, "users": 2, "active_s": 25.0, "user_pause_s": 1.0, "fault_pause_s": 4.0}
@@ -36,6 +46,15 @@ def test_clients_that_return_when_they_are_given_up_and_jobs_with_checkpoints_le
     assert not report.problem, report_text(report)
     lost = sum(report.coverage[f"change nodes ready {each}"] for each in ("down", "disconnected"))
     assert lost and report.coverage["change allocs pending running"] > 4
+
+
+@pytest.mark.timeout(300)
+def test_workers_of_followers_place_nothing_twice() -> None:
+    """The plan of a seed in which a follower attempted a job's evaluation without the plan of the one before."""
+    fixed = SMALL | {"servers": 5, "users": 6, "active_s": 20.0, "user_pause_s": 0.3, "fault_pause_s": 1.5}
+    features, faults = ("service", "batch", "update", "evaluate"), ("cut-server", "slow-host")
+    report = run_plan(draw(10, **fixed, features=features, faults=faults, splits_job_types=True))
+    assert not report.problem, report_text(report)
 
 
 @pytest.mark.timeout(300)
@@ -76,8 +95,9 @@ def test_a_seed_gives_the_same_digest_with_another_hash_seed() -> None:
 def test_plans_differ_in_what_they_leave_out() -> None:
     plans = [draw(seed) for seed in range(200)]
     assert all(plan.features and plan.faults for plan in plans)
-    for name in (*FEATURES, *LATER_FEATURES, *NEWEST_FEATURES, *RARE_FEATURES):
+    for name in (*FEATURES, *LATER_FEATURES, *NEWEST_FEATURES, *RARE_FEATURES, *CSI_FEATURES):
         assert any(name in plan.features for plan in plans) and any(name not in plan.features for plan in plans)
-    for name in (*FAULTS, *LATE_FAULTS):
+    for name in (*FAULTS, *LATE_FAULTS, *OF_CSI):
         assert any(name in plan.faults for plan in plans) and any(name not in plan.faults for plan in plans)
+    assert {plan.splits_job_types for plan in plans} == {True, False}
     assert draw(3) == draw(3) and draw(3) != draw(4)

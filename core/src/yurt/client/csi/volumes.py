@@ -5,8 +5,8 @@
 
 The servers free a claim when its allocation is reported as ended, so an allocation with a mounted volume is not
 reported as ended. A plugin that cannot be reached for UNDO_LIMIT_S does not delay the end further: the client then
-unmounts by itself. It does not wait for a plugin without a task here when nothing is mounted. Every step may be repeated, as CSI requires of plugins; a restarted agent continues from the
-records.
+unmounts by itself. It does not wait for a plugin without a task here when nothing is mounted. Every step may be
+repeated, as CSI requires of plugins; a restarted agent continues from the records.
 """
 
 from __future__ import annotations

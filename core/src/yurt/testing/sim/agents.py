@@ -38,12 +38,14 @@ from yurt.storage import snapshot_files
 from yurt.storage.client_db import ClientDatabase, NodeIdentity
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.log import CommandLog
+from yurt.structs import status
 from yurt.structs.commands import AnyCommand
 from yurt.structs.member import Member
 from yurt.structs.network import NetworkResource
 from yurt.structs.node import Node, NodeCpuResources, NodeDiskResources, NodeMemoryResources, NodeResources
 from yurt.structs.rules import RULES_VERSION
 from yurt.structs.status import ELIGIBLE
+from yurt.testing.sim.csi.plugin import CsiNodes
 from yurt.testing.sim.disk import SimDisk
 from yurt.testing.sim.driver import ISOLATING, MOUNTING, NO_RUN_CHECKS, PLAIN, RunChecks, SimDriver, SimHost
 from yurt.testing.sim.env import SimEnv
@@ -86,6 +88,10 @@ class World:
     """How long a new leader waits for the first heartbeat of each node."""
     has_volumes: bool = False
     """Whether nodes make and register host volumes."""
+    splits_job_types: bool = False
+    """Whether each server schedules two job types only."""
+    csi: CsiNodes | None = None
+    """The CSI plugin of all nodes, if they have one."""
 
 
 class Directory:
@@ -119,6 +125,12 @@ def member(name: str, host: str) -> Member:
         has_data=True,
         rules=RULES_VERSION,
     )
+
+
+def _job_types(server: str) -> tuple[str, ...]:
+    """The two job types that the workers of a server schedule, where servers differ in this; three servers have all."""
+    number, types = int(server.removeprefix("srv")) - 1, status.JOB_TYPES
+    return types[number % len(types)], types[(number + 1) % len(types)]
 
 
 def _ignore(*_: object) -> None:
@@ -217,6 +229,7 @@ class ServerAgent:
             data_dir=str(folder),
             snapshot_threshold=200,
             num_schedulers=world.schedulers,
+            enabled_schedulers=_job_types(self.name) if world.splits_job_types else (),
             failover_heartbeat_ttl_s=world.failover_ttl_s,
             event_buffer_size=EVENTS_KEPT,
             acl=AclConfig(enabled=world.has_acl),
@@ -291,8 +304,12 @@ class ServerAgent:
         if with_host:
             self._world.etcd.fail_host(self.host)
         await self._world.loop.kill(process)
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Close what its process has open, as the kernel does at its end."""
         if self._log is not None:
-            self._log._folder.close()  # as the kernel closes what a process had open
+            self._log._folder.close()
 
     def power_on(self) -> None:
         """Power the machine on: its etcd member and its agent start."""
@@ -309,6 +326,7 @@ class ClientAgent:
         self.name = name
         self.host = host
         self.machine = SimHost(world.loop, host, world.seed, checks=checks)
+        self.machine.csi = world.csi.add(name) if world.csi is not None else None
         self.disk = SimDisk(world.loop, f"{world.seed} {host}")
         self.process: Process | None = None
         self.client: Client | None = None
@@ -385,7 +403,7 @@ class ClientAgent:
         if given is not None:
             made = FaultyDriver(given, self.machine, process)
         else:
-            plain = MOUNTING if self._world.has_volumes else PLAIN
+            plain = MOUNTING if self._world.has_volumes or self._world.csi is not None else PLAIN
             made = SimDriver(self.machine, process, ISOLATING if devices is not None else plain)
         return {made.name: made}
 

@@ -32,6 +32,8 @@ from yurt.testing.sim.agents import SimServer
 from yurt.testing.sim.campaign.coverage import Coverage
 from yurt.testing.sim.change_checks import problem_of
 from yurt.testing.sim.convergence import JobVersion
+from yurt.testing.sim.csi.checks import problem_of_csi, second_publication, without_volume
+from yurt.testing.sim.csi.plugin import CsiNode, CsiNodes, Mount
 from yurt.testing.sim.driver import SimHost, SimTaskRun
 from yurt.testing.sim.transcript import Transcript
 from yurt.testing.sim.volumes.checks import problem_of_volumes, second_writer
@@ -123,6 +125,7 @@ class Checks:
         if before_it is not None:
             problem = problem_of(before_it, state, command, changes)
             problem = problem or problem_of_volumes(before_it, state, changes)
+            problem = problem or problem_of_csi(before_it, state, command, changes)
             _hold(not problem, problem)
 
     def _digest_of(self, changes: Changes) -> bytes:
@@ -251,6 +254,13 @@ class Checks:
         twins = [each for each in host.live() if (each.alloc_id, each.task) == (run.alloc_id, run.task)]
         _hold(len(twins) == 1, f"E3 task {run.task} of allocation {run.alloc_id} runs {len(twins)} times")
         problem = second_writer(self._states[self.last_index], host, run) if run.written and self._states else ""
+        problem = problem or without_volume(host, run)
+        _hold(not problem, problem)
+
+    def published(self, nodes: CsiNodes, node: CsiNode, mount: Mount) -> None:
+        """Check a CSI volume that has been mounted."""
+        self._transcript.note(node.name, "mount", f"{mount.volume_id} for {mount.alloc_id[:8]}")
+        problem = second_publication(self._states[self.last_index], nodes, node, mount)
         _hold(not problem, problem)
 
     def ended(self, host: SimHost, run: SimTaskRun) -> None:

@@ -26,6 +26,7 @@ from yurt.sdk.driver import (
 )
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
+from yurt.testing.sim.csi.plugin import ENDPOINT, CsiNode
 from yurt.testing.sim.hardware import Hardware
 from yurt.testing.sim.loop import Process, SimLoop
 
@@ -99,6 +100,7 @@ class SimHost:
         self.notes: dict[str, Any] = {}
         """What a driver keeps on the host's disk."""
         self.hardware = Hardware(name, checks.devices)
+        self.csi: CsiNode | None = None
         self._checks = checks
 
     def start(self, request: TaskRequest) -> SimTaskRun:
@@ -122,6 +124,9 @@ class SimHost:
         )
         self.runs[key] = run
         self._checks.started(self, run)
+        if self.csi is not None and ENDPOINT in request.env:
+            folders = {each.task_path: each.host_path for each in request.mounts}
+            self.csi.serve(request.env[ENDPOINT], folders, lambda: self.runs.get(key) is run and run.result is None)
         self.hardware.started((run.alloc_id, run.task), [(each.alloc_id, each.task) for each in self.live()])
         if run_s:
             self.loop.call_later(run_s, self._end_by_itself, key, run, ExitResult(exit_code=exit_code))
@@ -151,6 +156,8 @@ class SimHost:
         for task_id in tuple(self.runs):
             self.end(task_id, KILLED)
         self.runs.clear()
+        if self.csi is not None:
+            self.csi.power_off()
 
     def live(self) -> list[SimTaskRun]:
         """The runs that have not ended."""

@@ -27,6 +27,7 @@ from yurt.http.route_table import ROUTES
 from yurt.http.routes import NamedHandler, import_handlers
 from yurt.runtime.turns import Turns
 from yurt.server.keys import ciphers
+from yurt.testing.sim.csi.plugin import CsiNodes
 
 
 class NoHeapKeeper:
@@ -128,8 +129,8 @@ def load_deferred_code() -> None:
 
 
 @contextmanager
-def simulated_machine(folder: Path, seed: int, *, turn_s: float) -> Iterator[None]:
-    """Replace the machine's parts; `turn_s` is the virtual time of a slice of long work."""
+def simulated_machine(folder: Path, seed: int, *, turn_s: float, csi: CsiNodes) -> Iterator[None]:
+    """Replace the machine's parts; `turn_s` is the virtual time of a slice of long work, `csi` what is mounted."""
     chance = random.Random(f"system {seed}")
     has_rsa_key = random.Random(f"root key {seed}").random() < RSA_KEYS
     load_deferred_code()
@@ -147,6 +148,9 @@ def simulated_machine(folder: Path, seed: int, *, turn_s: float) -> Iterator[Non
             "yurt.client.networks.offers.folders_mark": _no_folders,
             "yurt.client.networks.offers.LOOK_EVERY_S": UNCHANGED_S,
             "yurt.server.keys.ciphers.new_pem": _rsa_key if has_rsa_key else _no_rsa_key,
+            "yurt.client.csi.volumes.is_mounted": csi.is_mounted,
+            "yurt.client.csi.volumes.unmount": csi.unmount,
+            "grpc.aio.insecure_channel": csi.channel,
             "os.urandom": chance.randbytes,
         }.items():
             stack.enter_context(mock.patch(target, new))

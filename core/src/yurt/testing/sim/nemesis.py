@@ -15,7 +15,9 @@ from yurt.structs import status
 from yurt.testing.sim.agents import AnyAgent, ClientAgent, ServerAgent, World
 from yurt.testing.sim.campaign.coverage import Coverage
 from yurt.testing.sim.convergence import newest_state
-from yurt.testing.sim.driver import DriverFaults
+from yurt.testing.sim.csi.plugin import CsiFaults, CsiNode
+from yurt.testing.sim.csi.requests import PLUGIN_JOB
+from yurt.testing.sim.driver import KILLED, DriverFaults
 from yurt.testing.sim.hardware import GONE, IDS, DeviceFaults
 from yurt.testing.sim.plan import Plan
 from yurt.testing.sim.transcript import Transcript
@@ -316,6 +318,19 @@ class Nemesis:
         self._world.loop.spawn(agent.process, _quietly(work), f"{kind} {agent.name}")
         return f"{kind} {agent.name}", None
 
+    def _strike_csi(self, key: str, client: ClientAgent) -> tuple[str, Heal | None]:
+        """Let the plugin of a node fail, or end its tasks."""
+        node, machine = client.machine.csi, client.machine
+        if node is None:
+            return "", None
+        choice = self._chance.choice
+        node.faults = CsiFaults(choice((0.0, 0.3, 1.0)), choice((0.0, 0.5)))
+        if self._chance.random() < 0.3:
+            for run in machine.live():
+                if run.job_id == PLUGIN_JOB:
+                    machine.end(run.handle.task_id, KILLED)
+        return key, partial(_heal_csi, node)
+
     def _strike_machine(self, kind: str) -> tuple[str, Heal | None]:
         client = self._chance.choice(self._clients)
         key, faults, hardware = f"{kind} {client.name}", client.machine.faults, client.machine.hardware
@@ -327,6 +342,8 @@ class Nemesis:
                 choice = self._chance.choice
                 hardware.faults = DeviceFaults(choice((0.0, 0.4)), choice((0.0, 0.2)), breaks_off=choice((True, False)))
                 return key, lambda: setattr(hardware, "faults", DeviceFaults())
+            case "csi-fails":
+                return self._strike_csi(key, client)
             case "slow-disk":
                 client.disk.slow_s = self._chance.choice((0.05, 0.5, 3.0))
                 return key, lambda: setattr(client.disk, "slow_s", 0.0)
@@ -336,6 +353,10 @@ class Nemesis:
             case _:
                 faults.start_slow = 0.7
         return key, lambda: setattr(client.machine, "faults", DriverFaults())
+
+
+def _heal_csi(node: CsiNode) -> None:
+    node.faults = CsiFaults()
 
 
 async def _quietly(work: Awaitable[None]) -> None:

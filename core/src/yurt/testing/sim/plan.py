@@ -32,11 +32,15 @@ RARE_FEATURES: Final = ("client-stop", "periodic", "preemption")
 `periodic`: a job that is launched each minute; `preemption`: urgent jobs end others."""
 VOLUME_FEATURES: Final = ("volumes",)
 """Those drawn after these. `volumes`: nodes make host volumes, and jobs ask for them."""
+CSI_FEATURES: Final = ("csi",)
+"""Those drawn after these. `csi`: a CSI plugin runs on each node, and jobs ask for its volumes."""
 LATE_FAULTS: Final = ("late-client", "late-server", "lag-server")
 """Faults drawn apart, too: an agent is back just when the others have given it up, and a server lags behind its
 clients, which still reach it."""
 OF_DEVICES: Final = ("device-breaks", "device-fails")
 """Additional faults of nodes with devices."""
+OF_CSI: Final = ("csi-fails",)
+"""The additional fault of nodes with a CSI plugin: it fails, is slow, or ends."""
 
 
 class Plan(Value, rename=None):
@@ -74,6 +78,8 @@ class Plan(Value, rename=None):
     """Virtual seconds for which a slice of long work lasts; with more than 0, each command of a batch is a slice."""
     has_own_etcd: bool = True
     """Whether servers prefer the one whose etcd member leads, as with members of their own."""
+    splits_job_types: bool = False
+    """Whether each server schedules two job types only, so that leaders hand evaluations to the workers of others."""
 
 
 def draw(seed: int, **fixed: object) -> Plan:
@@ -113,6 +119,10 @@ def draw(seed: int, **fixed: object) -> Plan:
         plan = replace(plan, features=(*plan.features, *_some(rare, RARE_FEATURES, at_least=1)))
     if random.Random(f"plan {seed} 6").random() < 0.3:
         plan = replace(plan, features=(*plan.features, *VOLUME_FEATURES))
+    if random.Random(f"plan {seed} 7").random() < 0.2:
+        plan = replace(plan, splits_job_types=True)
+    if random.Random(f"plan {seed} 8").random() < 0.2:
+        plan = replace(plan, features=(*plan.features, *CSI_FEATURES), faults=(*plan.faults, *OF_CSI))
     return replace(plan, **fixed)
 
 

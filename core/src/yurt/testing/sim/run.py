@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec
 
@@ -31,6 +32,8 @@ from yurt.testing.sim.agents import (
 )
 from yurt.testing.sim.checks import Checks, Violation
 from yurt.testing.sim.convergence import IN_TIME, draining, newest_state, problems_of, problems_of_devices
+from yurt.testing.sim.csi.checks import problems_at_rest, unmounted_below
+from yurt.testing.sim.csi.plugin import CsiChecks, CsiNode, CsiNodes
 from yurt.testing.sim.driver import RunChecks
 from yurt.testing.sim.etcd import SimEtcd
 from yurt.testing.sim.foreign.boards import BOARDS
@@ -80,7 +83,9 @@ class Report:
 class Cluster:
     """The agents of a run, its users and its nemesis."""
 
-    def __init__(self, plan: Plan, loop: SimLoop, folder: Path, foreign: Foreign = NOTHING_FOREIGN) -> None:
+    def __init__(
+        self, plan: Plan, loop: SimLoop, folder: Path, foreign: Foreign = NOTHING_FOREIGN, *, csi: CsiNodes
+    ) -> None:
         hosts = tuple(f"10.0.0.{number + 1}" for number in range(plan.servers))
         network = loop.network = SimNetwork(loop, plan.seed)
         self.plan = plan
@@ -90,7 +95,8 @@ class Cluster:
         etcd = SimEtcd(network, hosts, plan.seed, on_write=self._noted(Terms().wrote))
         self.world = World(
             loop, network, etcd, folder, plan.seed, plan.has_acl, foreign, plan.schedulers, plan.failover_ttl_s,
-            has_volumes="volumes" in plan.features,
+            has_volumes="volumes" in plan.features, splits_job_types=plan.splits_job_types,
+            csi=csi if "csi" in plan.features else None,
         )  # fmt: skip
         self.transcript = Transcript(loop)
         is_sound = not plan.has_devices and "driver-fails" not in plan.faults and "client-stop" not in plan.features
@@ -98,6 +104,7 @@ class Cluster:
         directory = Directory(tuple(member(f"srv{at}", host) for at, host in enumerate(hosts, 1)))
         own_etcd, checks = plan.has_own_etcd, self.checks
         self.readers = EventReaders()
+        csi.checks = CsiChecks(self._noted(partial(checks.published, csi)), self._noted(self._unmounted))
         server_checks = ServerChecks(
             self._noted(checks.applied), self._noted(checks.restored), self._noted(self._got_event)
         )
@@ -118,6 +125,12 @@ class Cluster:
             self.world, plan, self.transcript, servers=servers, clients=clients, coverage=self.checks.coverage
         )
         self.users = Users(plan, self.transcript, self.checks, servers=servers, clients=clients, foreign=foreign)
+        self.users.csi_has_controller = csi.has_controller
+
+    def _unmounted(self, node: CsiNode, path: str) -> None:
+        host = next(each.machine for each in self.clients if each.machine.csi is node)
+        if problem := unmounted_below(host, path):
+            raise Violation(problem)
 
     def _got_event(self, server: SimServer, event: Event, is_first: bool) -> None:
         if problem := self.readers.got(server, event, is_first):
@@ -240,7 +253,7 @@ class Cluster:
         """
         begin_s = rested_s = self.loop.time()
         calm_s, has_devices = self.plan.calm_s, self.world.foreign.devices is not None
-        while problems := problems_of(self.servers, self.clients, failed=self.checks.failed, has_devices=has_devices):
+        while problems := self._problems(has_devices=has_devices):
             now_s, left = self.loop.time(), [each for each in problems if not each.endswith(IN_TIME)]
             if not left:
                 rested_s = now_s
@@ -249,6 +262,13 @@ class Cluster:
             elif now_s > rested_s + calm_s:
                 raise Violation(f"{calm_s:g} s after the last fault: {'; '.join(left[:5])}")
             await self._watch(LOOK_S)
+
+    def _problems(self, *, has_devices: bool) -> list[str]:
+        found = problems_of(self.servers, self.clients, failed=self.checks.failed, has_devices=has_devices)
+        csi, state = self.world.csi, newest_state(self.servers)
+        if csi is not None:
+            found += problems_at_rest(state, csi, (each.node_id for each in self.clients))
+        return found
 
 
 def _is_ready(client: ClientAgent) -> bool:
@@ -283,10 +303,11 @@ def run_plan(plan: Plan, foreign: Foreign = NOTHING_FOREIGN) -> Report:
     logger.setLevel(logging.ERROR)
     logger.propagate = False
     try:
-        with simulated_machine(folder, plan.seed, turn_s=plan.turn_s), warnings.catch_warnings():
+        csi = CsiNodes(loop, plan.seed)
+        with simulated_machine(folder, plan.seed, turn_s=plan.turn_s, csi=csi), warnings.catch_warnings():
             warnings.simplefilter("always", RuntimeWarning)
             warnings.showwarning = lambda message, *_: _warned(loop, str(message))
-            cluster = Cluster(plan, loop, folder, foreign)
+            cluster = Cluster(plan, loop, folder, foreign, csi=csi)
             try:
                 run_on(loop, cluster.run())
             except BaseExceptionGroup as group:
@@ -298,6 +319,8 @@ def run_plan(plan: Plan, foreign: Foreign = NOTHING_FOREIGN) -> Report:
         logger.removeHandler(errors)
         logger.setLevel(level)
         logger.propagate = propagates
+        for agent in cluster.servers if cluster is not None else ():
+            agent.close_files()
         shutil.rmtree(folder, ignore_errors=True)
     transcript = cluster.transcript
     return Report(

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Final
 
-from yurt.testing.sim.planted import clients, log, scheduling, state
+from yurt.testing.sim.planted import clients, log, scheduling, state, volumes
 from yurt.testing.sim.planted.patch import Bug, Patch
 
-BUGS: Final[dict[str, Bug]] = {**log.BUGS, **state.BUGS, **scheduling.BUGS, **clients.BUGS}
+BUGS: Final[dict[str, Bug]] = {**log.BUGS, **state.BUGS, **scheduling.BUGS, **clients.BUGS, **volumes.BUGS}
 
 
 class _Loader(importlib.abc.SourceLoader):

@@ -14,6 +14,7 @@ from typing import Any
 from yurt.testing.sim.agents import MANAGEMENT, REGION, ClientAgent, ServerAgent
 from yurt.testing.sim.checks import Checks, Violation
 from yurt.testing.sim.convergence import ineligible, wanted_jobs
+from yurt.testing.sim.csi.requests import CsiRequests, plugin_job
 from yurt.testing.sim.driver import NAME as DRIVER
 from yurt.testing.sim.foreign.plugins import NOTHING_FOREIGN, Foreign
 from yurt.testing.sim.http import Answer
@@ -26,7 +27,7 @@ JOBS_OF_A_KIND = 3
 KINDS = ("service", "batch", "system", "sysbatch")
 NO_ACTIONS = ("canary", "gang", "checkpoint", "histories", "disconnect", "client-stop", "preemption")
 """Features without a request of their own."""
-AT_REST = ("update", "scale", "stop", "purge", "evaluate", "alloc-stop", "dispatch", "quota", "volumes")
+AT_REST = ("update", "scale", "stop", "purge", "evaluate", "alloc-stop", "dispatch", "quota", "volumes", "csi")
 """Requests after which the cluster must come to rest again without another one."""
 LISTS = ("/v1/jobs", "/v1/allocations", "/v1/evaluations", "/v1/deployments", "/v1/nodes")
 RECONCILES = ("best_score", "keep_original", "keep_replacement", "longest_running")
@@ -62,6 +63,9 @@ class Users:
         self._actions = ["register", *(each for each in plan.features if each not in (*KINDS, *NO_ACTIONS))]
         self._token = MANAGEMENT if plan.has_acl else ""
         self._volume_requests = VolumeRequests(self._chance, self.ask, clients)
+        self._csi_requests = CsiRequests(self._chance, self.ask, checks.acknowledge, clients)
+        self.csi_has_controller = False
+        """Whether the CSI plugin of the nodes has a controller."""
         self._running: list[str] = []
         """The jobs that run when the cluster is at rest."""
         self._indexes: dict[tuple[str, str], int] = {}
@@ -106,6 +110,10 @@ class Users:
         """Create what users need: a management token, and a quota on their namespace."""
         if self._token:
             await self._until_done("/v1/acl/bootstrap", {"BootstrapSecret": self._token})
+        if "csi" in self._plan.features:
+            driver = DRIVER if self._driver is None else self._driver.name
+            await self._until_done("/v1/jobs", {"Job": plugin_job(driver, has_controller=self.csi_has_controller)})
+            await self._csi_requests.register_all("operator")
         if "quota" in self._plan.features:
             await self._until_done("/v1/quota", self._quota_document(4))
             await self._until_done("/v1/namespace/default", {"Name": "default", "Quota": QUOTA})
@@ -206,6 +214,8 @@ class Users:
         groups = [group]
         if "volumes" in self._plan.features:
             groups = self._with_volumes(group)
+        if "csi" in self._plan.features and len(groups) == 1 and self._driver is None:
+            groups = [self._csi_requests.changed(groups[0], kind)]
         return {
             "ID": job_id, "Name": job_id, "Type": kind, "Datacenters": ["*"], "TaskGroups": groups,
             "Priority": chance.choice((50, 50, 80)),
@@ -326,6 +336,9 @@ class Users:
 
     async def _volumes(self, user: str) -> None:
         await self._volume_requests.act(user)
+
+    async def _csi(self, user: str) -> None:
+        await self._csi_requests.act(user)
 
     async def settle_nodes(self) -> None:
         """Make every ineligible node eligible again, so that nothing waits for an operator."""

@@ -18,12 +18,12 @@ from typing import Final, NamedTuple, get_args
 from yurt.sdk.value import replace
 from yurt.state import Changes
 from yurt.structs.commands import AnyCommand
-from yurt.testing.sim.plan import FAULTS, LATE_FAULTS, OF_DEVICES, Plan
+from yurt.testing.sim.plan import FAULTS, LATE_FAULTS, OF_CSI, OF_DEVICES, Plan
 
 BEGIN, END = "<!-- sim-coverage: begin -->", "<!-- sim-coverage: end -->"
 STATUS_OF: Final = {"allocs": "client_status", "evals": "status", "deployments": "status", "nodes": "status"}
 """The field of each table whose changes are counted."""
-ALL_FAULTS: Final = (*FAULTS, *OF_DEVICES, *LATE_FAULTS)
+ALL_FAULTS: Final = (*FAULTS, *OF_DEVICES, *LATE_FAULTS, *OF_CSI)
 PAIRS: Final = frozenset(itertools.combinations(sorted(ALL_FAULTS), 2))
 COMMANDS: Final = frozenset(each.__name__ for each in get_args(AnyCommand))
 NAMES: Final = hashlib.sha256(" ".join((*sorted(COMMANDS), *ALL_FAULTS)).encode()).hexdigest()[:12]
@@ -41,6 +41,7 @@ FEATURE_OF: Final = {
     "SetNodeDrain": "drain", "SetNodeEligibility": "eligibility", "UpsertNamespaces": "histories",
     "UpsertNodePools": "histories", "UpsertQuotas": "quota", "PutHostVolume": "volumes",
     "DeleteHostVolume": "volumes", "DeleteHostVolumeClaim": "volumes",
+    "UpsertVolumes": "csi", "DeleteVolumes": "csi",
 }  # fmt: skip
 """The feature of plans that makes users or duties send a command."""
 

@@ -261,13 +261,15 @@ BUGS: Final[dict[str, Bug]] = {
         ("B2", "200 s after"),
         SMALL
         | {
+            "splits_job_types": True,
             "servers": 5,
-            "faults": ("cut-one-way", "slow-threads"),
-            "fault_pause_s": 2.0,
+            "faults": ("cut-server", "etcd-slow"),
+            "fault_pause_s": 1.5,
             "has_own_etcd": False,
             "features": ("service", "batch", "update", "evaluate"),
-            "users": 12,
-            "user_pause_s": 0.1,
+            "users": 6,
+            "user_pause_s": 0.4,
+            "active_s": 60.0,
         },
     ),
     "superfluous-evaluation-stays": Bug(

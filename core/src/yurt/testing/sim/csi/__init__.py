@@ -1,0 +1,1 @@
+"""CSI volumes in simulated clusters: a plugin on each node, what users ask of volumes, and what must hold."""
