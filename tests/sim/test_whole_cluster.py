@@ -23,6 +23,7 @@ from yurt.testing.sim.plan import (
     draw,
 )
 from yurt.testing.sim.run import report_text, run_plan
+from yurt.testing.sim.seeded_bugs import BUGS
 
 SMALL = {"servers": 3, "clients": 2, "users": 2, "active_s": 25.0, "user_pause_s": 1.0, "fault_pause_s": 4.0}
 OF_SERVERS = tuple(each for each in FAULTS if "client" not in each and not each.startswith("driver"))
@@ -50,10 +51,8 @@ def test_clients_that_return_when_they_are_given_up_and_jobs_with_checkpoints_le
 
 @pytest.mark.timeout(300)
 def test_workers_of_followers_place_nothing_twice() -> None:
-    """The plan of a seed in which a follower attempted a job's evaluation without the plan of the one before."""
-    fixed = SMALL | {"servers": 5, "users": 6, "active_s": 20.0, "user_pause_s": 0.3, "fault_pause_s": 1.5}
-    features, faults = ("service", "batch", "update", "evaluate"), ("cut-server", "slow-host")
-    report = run_plan(draw(10, **fixed, features=features, faults=faults, splits_job_types=True))
+    """The seed that found that a follower attempted a job's evaluation without the plan of the one before."""
+    report = run_plan(draw(10, **BUGS["follower-lacks-the-last-plan"].plan))
     assert not report.problem, report_text(report)
 
 

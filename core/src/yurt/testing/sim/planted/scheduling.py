@@ -16,6 +16,11 @@ from yurt.testing.sim.planted.patch import (
 )
 
 VOLUMES: Final = ("service", "batch", "update", *("volumes",) * 3)
+FOLLOWERS_SCHEDULE: Final = {
+    "splits_job_types": True, "servers": 5, "has_own_etcd": False, "users": 6, "user_pause_s": 0.5,
+    "fault_pause_s": 1.5, "active_s": 60.0, "features": ("service", "batch", "update", "evaluate"),
+}  # fmt: skip
+"""Leaders that hand evaluations to the workers of followers."""
 BUGS: Final[dict[str, Bug]] = {
     "ports-of-others-are-forgotten": Bug(
         (
@@ -259,18 +264,18 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
         ("B2", "200 s after"),
-        SMALL
-        | {
-            "splits_job_types": True,
-            "servers": 5,
-            "faults": ("cut-server", "etcd-slow"),
-            "fault_pause_s": 1.5,
-            "has_own_etcd": False,
-            "features": ("service", "batch", "update", "evaluate"),
-            "users": 6,
-            "user_pause_s": 0.4,
-            "active_s": 60.0,
-        },
+        SMALL | FOLLOWERS_SCHEDULE | {"faults": ("cut-server", "etcd-slow"), "user_pause_s": 0.4},
+    ),
+    "follower-lacks-the-last-plan": Bug(
+        (
+            Patch(
+                "yurt.broker.eval_broker",
+                "return max(self.evaluation.modify_index, self.stored_index)",
+                "return self.evaluation.modify_index",
+            ),
+        ),
+        ("D2", "200 s after"),
+        SMALL | FOLLOWERS_SCHEDULE | {"faults": ("kill-server", "resign", "cut-server", "etcd-slow")},
     ),
     "superfluous-evaluation-stays": Bug(
         (Patch("yurt.broker.eval_broker", "        self._cancelable.update(job.pending)\n", ""),),
