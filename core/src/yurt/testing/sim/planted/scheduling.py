@@ -273,6 +273,7 @@ BUGS: Final[dict[str, Bug]] = {
                 "return max(self.evaluation.modify_index, self.stored_index)",
                 "return self.evaluation.modify_index",
             ),
+            Patch("yurt.fsm.plans", "rejected = _made_without_earlier(edit, plan)\n", "rejected = None\n"),
         ),
         ("D2", "200 s after"),
         SMALL | FOLLOWERS_SCHEDULE | {"faults": ("kill-server", "resign", "cut-server", "etcd-slow")},
