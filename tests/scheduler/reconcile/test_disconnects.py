@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from yurt import scheduler
+from yurt.fsm import apply
 from yurt.scheduler.plan_check import check_plan
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Tables
@@ -15,6 +16,7 @@ from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, DeploymentUpdate, Plan
 from yurt.structs.policies import DisconnectStrategy
+from yurt.structs.rules import PAST_DISCONNECT_RULES, RULES_VERSION
 from yurt.testing import factories
 from yurt.testing.cluster_models.cluster import PlannedCluster
 
@@ -151,6 +153,43 @@ def test_one_that_returned_and_fails_later_is_replaced_like_any_other() -> None:
     cluster.settle(job)
     (replacement,) = cluster.live(job)
     assert replacement.previous_allocation == original.id
+
+
+def _completed(cluster: PlannedCluster, job: Job, *, rules: int = RULES_VERSION) -> None:
+    """An evaluation of the job ends."""
+    done = factories.evaluation(job, status=status.EVAL_COMPLETE, modify_time=cluster.now)
+    command = c.UpsertEvaluations(evaluations=(done,), rules_version=rules)
+    cluster.state = apply(cluster.state, command, index=cluster.state.index + 1).state
+
+
+@pytest.mark.parametrize("rules", [PAST_DISCONNECT_RULES - 1, PAST_DISCONNECT_RULES])
+@pytest.mark.parametrize("replaces", [True, False])
+def test_the_time_limit_of_a_disconnection_ends_with_the_last_allocation_that_waits_for_it(
+    replaces: bool, rules: int
+) -> None:
+    job = _job(2, replace=replaces)
+    cluster, first = _running(job, nodes=4)
+    second = next(alloc for alloc in cluster.live(job) if alloc.id != first.id)
+    for alloc in (first, second):
+        _status(cluster, alloc.node_id, "disconnected")
+    cluster.evaluate(job)
+    (limit,) = cluster.followups
+    cluster.do(c.UpsertEvaluations(evaluations=(limit,)))
+
+    for alloc in (first, second):
+        _completed(cluster, job, rules=rules)
+        assert cluster.state.evals[limit.id].status == status.EVAL_PENDING, "one is still away"
+        cluster.clients_act(job)
+        _returns(cluster, alloc)
+        cluster.settle(job)
+    _completed(cluster, job, rules=rules)
+
+    ended = cluster.state.evals[limit.id]
+    if rules >= PAST_DISCONNECT_RULES:
+        assert (ended.status, ended.status_description) == ("canceled", "no allocation is disconnected any more")
+        assert ended.modify_time == cluster.now
+    else:
+        assert ended.status == status.EVAL_PENDING
 
 
 def test_without_replace_a_node_that_goes_down_leaves_its_running_ones_unknown() -> None:

@@ -1,6 +1,7 @@
 """Evaluations: stored as proposed, stamped with the index.
 
 A complete evaluation that placed everything cancels the job's blocked evaluations: they have nothing left to place.
+Any complete evaluation cancels the job's evaluations for the time limits of disconnections that are over.
 A terminal evaluation stays as it is; a late write of an older state is left out.
 """
 
@@ -21,9 +22,11 @@ from yurt.structs.commands import DeleteEvaluations, EvaluationCommand, Rejected
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.predicates import eval_type, is_eval_terminal, is_terminal
+from yurt.structs.rules import PAST_DISCONNECT_RULES
 
 BROKER_ENABLED: Final = "eval broker is enabled; eval broker must be paused to delete evals"
 """The wording is Nomad's."""
+NO_LONGER_DISCONNECTED: Final = "no allocation is disconnected any more"
 STATUSES = frozenset({status.EVAL_BLOCKED, status.EVAL_PENDING, *status.EVAL_TERMINAL})
 
 
@@ -79,8 +82,8 @@ def _put_evaluation(edit: Edit, evaluation: Evaluation) -> None:
     )
     assert stamped.create_index <= stamped.modify_index, (stamped.id, stamped.create_index, edit.index)
     edit.put_evaluation(stamped)
-    if stamped.status == status.EVAL_COMPLETE and not stamped.failed_tg_allocs:
-        _cancel_blocked(edit, stamped)
+    if stamped.status == status.EVAL_COMPLETE:
+        _cancel_needless(edit, stamped)
 
 
 def _job_index(edit: Edit, evaluation: Evaluation) -> int:
@@ -89,20 +92,35 @@ def _job_index(edit: Edit, evaluation: Evaluation) -> int:
     return 0 if job is None else job.job_modify_index
 
 
-def _cancel_blocked(edit: Edit, done: Evaluation) -> None:
+def _cancel_needless(edit: Edit, done: Evaluation) -> None:
     for eval_id in edit.tx.keys_where(Tables.evals, "live", (done.namespace, done.job_id)):
-        blocked = edit.evaluation(eval_id)
-        if blocked is None or blocked.status != status.EVAL_BLOCKED or blocked.create_index == edit.index:
+        other = edit.evaluation(eval_id)
+        if other is None or other.create_index == edit.index or not (why := _why_needless(edit, other, done)):
             continue
         assert eval_id != done.id, (eval_id, "a complete evaluation is not among the live ones")
         canceled = replace(
-            blocked,
+            other,
             status=status.EVAL_CANCELED,
-            status_description=f'evaluation "{done.id}" successful',
+            status_description=why,
             modify_index=edit.index,
             modify_time=done.modify_time,
         )
         edit.put_evaluation(canceled)
+
+
+def _why_needless(edit: Edit, other: Evaluation, done: Evaluation) -> str:
+    """Why another evaluation of the job has nothing left to do after a complete one, or ''."""
+    if other.status == status.EVAL_BLOCKED:
+        return "" if done.failed_tg_allocs else f'evaluation "{done.id}" successful'
+    if other.triggered_by != status.TRIGGER_MAX_DISCONNECT or edit.rules_version < PAST_DISCONNECT_RULES:
+        return ""
+    # The allocations of a plan in parts refer to it from the end of its own evaluation on, which one job has at a time.
+    alloc_ids = edit.tx.keys_where(Tables.allocs, "job", (done.namespace, done.job_id))
+    is_awaited = any(
+        alloc.followup_eval_id == other.id and alloc.client_status == status.CLIENT_UNKNOWN
+        for alloc in edit.tx.rows(Tables.allocs, alloc_ids)
+    )
+    return "" if is_awaited else NO_LONGER_DISCONNECTED
 
 
 def why_evaluation_stays(state: Snapshot, evaluation: Evaluation) -> str:

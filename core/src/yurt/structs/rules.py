@@ -56,5 +56,7 @@ evaluates its job again."""
 CSI_CLAIM_RULES: Final = 13
 """From here on `apply` counts the CSI volumes of allocations whose job was deleted or asks for no CSI volume any more,
 and compares the access modes of all claims on a volume."""
-RULES_VERSION: Final = CSI_CLAIM_RULES
+PAST_DISCONNECT_RULES: Final = 13
+"""From here on `apply` cancels the evaluation of a disconnection's time limit that no unknown allocation waits for."""
+RULES_VERSION: Final = PAST_DISCONNECT_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""
