@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from yurt.testing.agent import ApiFailure, pid_is_alive, raw_exec_job, register, wait_for
@@ -110,20 +111,27 @@ KILLS: dict[str, Callable[[ServerAgent], None]] = {
 }
 
 
-def test_an_event_stream_at_a_follower_outlives_the_leader(cluster: RealCluster) -> None:
+def test_streams_at_a_follower_outlive_the_leader(cluster: RealCluster) -> None:
     leader = cluster.wait_leader()
     follower = next(each for each in cluster.servers if each is not leader)
     index = int(leader.get("/v1/agent/self")["stats"]["raft"]["applied_index"])
     path = f"/v1/event/stream?topic=Job:late&index={index}"
-    with urllib.request.urlopen(follower.address + path, timeout=60) as lines:
+    view = quote(json.dumps({"ID": "late", "Kind": "jobs", "Where": ["ID:late"]}))
+    with (
+        urllib.request.urlopen(follower.address + path, timeout=60) as lines,
+        urllib.request.urlopen(f"{follower.address}/v1/yurt/watch?view={view}", timeout=60) as watched,
+    ):
         lines.readline()
+        watched.readline()
         leader.kill()
         present = cluster.wait_leader(other_than=leader)
         wait_for("a job under the next leader", partial(is_taken, present, raw_exec_job("late", "/bin/true")))
         found = next(line for line in map(json.loads, lines) if line.get("Events"))
+        row = next(line for line in map(json.loads, watched) if line.get("Views"))
     leader.start()
     cluster.wait_leader().call("DELETE", "/v1/job/late?purge=true")  # later tests count the tasks of every job
     assert found["Events"][0]["Type"] == "JobRegistered"
+    assert row["Views"]["late"]["Columns"]["ID"] == ["late"]
 
 
 def test_killing_the_leader_again_and_again_loses_nothing(cluster: RealCluster) -> None:

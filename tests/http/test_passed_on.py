@@ -20,13 +20,15 @@ from yurt.http.forwarding_headers import BY_SERVER, FORWARDED
 from yurt.rpc.peer import ConnectionLost
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Unavailable
-from yurt.structs.rpc import FileInfo, RegisterNodeRequest
+from yurt.structs.rpc import FileInfo, RegisterNodeRequest, StreamFrame
 from yurt.testing import factories
 from yurt.testing.cluster_models.servers import NAMES, ServerGroup
 from yurt.testing.fakes import eventually
 from yurt.testing.http_api import Api, HttpAnswer, job_document, ready_node
 
 FIRST, SECOND, THIRD = NAMES
+JOB_LOGS = "/v1/yurt/job/web/logs?follow=true&type=stdout"
+WATCH = "/v1/yurt/watch?view=%7B%22ID%22:%22a%22,%22Kind%22:%22jobs%22%7D"
 
 
 class Agents:
@@ -136,6 +138,141 @@ async def test_an_event_stream_at_a_follower_goes_on_under_the_next_leader(agent
         await agents[THIRD].register("last")
         assert (await events(answer.content))["Events"][0]["Key"] == "last"
     assert agents.asked == [SECOND]  # for the last registration
+
+
+async def watched_index(reader: aiohttp.StreamReader, job_id: str) -> int:
+    """The index of the next line of a watch that tells of the job."""
+    async with asyncio.timeout(20):
+        while True:
+            line = json.loads(await reader.readline())
+            assert not line.keys() & {"Resync", "Error"}, line
+            if job_id in line.get("Views", {}).get("a", {}).get("Columns", {}).get("ID", ()):
+                return int(line["Index"])
+
+
+async def test_a_watch_at_a_follower_goes_on_under_the_next_leader(agents: Agents) -> None:
+    async with agents[SECOND].client.get(WATCH, headers={"Accept-Encoding": "identity"}) as answer:
+        await agents[FIRST].register("before")
+        before = await watched_index(answer.content, "before")
+        await agents.group.kill(FIRST)
+        await lead(agents, THIRD)
+        await agents[THIRD].register("after")
+        after = await watched_index(answer.content, "after")
+        await lead(agents, SECOND)
+        await agents[SECOND].register("last")
+        last = await watched_index(answer.content, "last")
+    assert before < after < last
+    assert agents.asked == []
+
+
+async def test_a_watch_begins_on_the_newest_state(agents: Agents) -> None:
+    agents.group.view(SECOND).delivers.clear()
+    await agents[FIRST].register("web")
+    index = (await agents[FIRST].get("/v1/yurt/jobs")).json["Index"]
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(agents[SECOND].client.get(WATCH, headers={"Accept-Encoding": "identity"}))
+        await asyncio.sleep(0.05)
+        assert not asked.done(), "this server may not know yet that the token was deleted"
+        agents.group.view(SECOND).delivers.set()
+    assert json.loads(await asked.result().content.readline())["Index"] >= index
+    asked.result().close()
+
+
+class LogNode:
+    """A client of which only the log of a task is followed, over one connection at a time."""
+
+    def __init__(self) -> None:
+        self.text = b""
+        self.connection = asyncio.Event()
+
+    def lose_connection(self) -> None:
+        """End what goes over the present connection."""
+        self.connection.set()
+        self.connection = asyncio.Event()
+
+    async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
+        size = len(self.text)
+        return (FileInfo(name="main.stdout.0", is_dir=False, size=size, file_mode="-rw-r--r--", mod_time=0),)
+
+    async def stream_logs(
+        self, alloc_id: str, task: str, *, offset: int, origin: str, **_: object
+    ) -> AsyncGenerator[StreamFrame]:
+        is_lost, place = self.connection, offset if origin == "start" else 0
+        while not is_lost.is_set():
+            if data := self.text[place:]:
+                yield StreamFrame(data=data, offset=place, file="alloc/logs/main.stdout.0")
+                place += len(data)
+            await asyncio.sleep(0.01)
+        raise ConnectionLost("the connection to the other agent has ended")
+
+
+async def text_of(reader: aiohttp.StreamReader) -> dict[str, Any]:
+    """The next line of a job's logs that is no heartbeat."""
+    async with asyncio.timeout(20):
+        while not (line := json.loads(await reader.readline())):
+            pass
+    return dict(line)
+
+
+async def with_log_node(agents: Agents, server: str) -> tuple[LogNode, str]:
+    """A node whose client is connected to a server and runs a job."""
+    node, log = ready_node(), LogNode()
+    await agents.group[FIRST].clients.calls.register_node(RegisterNodeRequest(node=node))
+    await agents.group[FIRST].clients.calls.heartbeat(node.id, "ready")
+    agents.group[server].clients.node_ports.attach(node.id, log)  # type: ignore[arg-type]
+    await agents[FIRST].register("web")
+    await eventually(lambda: len(agents.group[FIRST].state.allocs) == 1)
+    return log, node.id
+
+
+async def test_the_logs_of_a_job_at_a_follower_go_on_under_the_next_leader(agents: Agents) -> None:
+    log, _ = await with_log_node(agents, THIRD)
+    async with agents[SECOND].client.get(JOB_LOGS) as answer:
+        assert len(json.loads(await answer.content.readline())["Sources"]) == 1
+        log.text += b"before"
+        assert await text_of(answer.content) == {"Source": 0, "Text": "before"}
+        await agents.group.kill(FIRST)
+        await lead(agents, THIRD)
+        log.text += b"after"
+        assert await text_of(answer.content) == {"Source": 0, "Text": "after"}
+    assert agents.asked == []
+
+
+async def test_the_logs_of_a_job_go_on_when_the_server_of_their_node_ends(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt.server.clients.followed_log.PAUSE_S", 0.05)
+    log, node_id = await with_log_node(agents, FIRST)
+    log.text += b"before"
+    async with agents[SECOND].client.get(JOB_LOGS) as answer:
+        await answer.content.readline()
+        assert await text_of(answer.content) == {"Source": 0, "Text": "before"}
+        log.lose_connection()
+        await agents.group.kill(FIRST)
+        assert json.loads(await answer.content.readline()) == {}, "a heartbeat while the node connects again"
+        await lead(agents, THIRD)
+        log.text += b"after"
+        agents.group[THIRD].clients.node_ports.attach(node_id, log)  # type: ignore[arg-type]
+        assert await text_of(answer.content) == {"Source": 0, "Text": "after"}
+
+
+@pytest.mark.parametrize("path", ["/v1/event/stream?topic=Job", WATCH])
+async def test_a_stream_on_a_server_that_is_cut_off_says_so(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr("yurt.http.call.STATE_AGE_MAX_S", 1.5)
+    async with agents[SECOND].client.get(path, headers={"Accept-Encoding": "identity"}) as answer:
+        assert "Error" not in json.loads(await answer.content.readline())
+        async with agents[THIRD].client.get(path) as other, asyncio.timeout(20):
+            agents.group.cut(SECOND)
+            while "Error" not in (line := json.loads(await answer.content.readline())):
+                pass
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await answer.content.read()
+            await other.content.readline()
+            assert not other.content.at_eof(), "its server has the leader's state"
+    assert "has not had the leader's state for more than" in line["Error"]
+    agents.group.mend(SECOND)
 
 
 async def test_an_event_stream_that_waited_for_a_leader_goes_on_under_the_next(agents: Agents) -> None:

@@ -28,6 +28,7 @@ from yurt.http.query import ReadOptions
 from yurt.runtime.env import Env
 from yurt.runtime.metrics import Metrics
 from yurt.runtime.turns import Turns
+from yurt.sdk.errors import Unavailable
 from yurt.server.failures import no_leader
 from yurt.server.operations import Operations
 from yurt.server.server_status import ServerFacts
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=msgspec.Struct)
 
 _WAITING: Final = ("index=", "wait=")
+STATE_AGE_MAX_S: Final = 30.0
+"""How long a stream of changes may be open on a server that does not hear of them, as for tokens (`acl.token_ttl`)."""
 LARGE_BODY: Final = 64 * 1024
 """Bytes of a body that are read and decoded in 20 ms at most."""
 
@@ -293,6 +296,20 @@ def loaded_view(call: Call) -> View:
     """
     call.server.loader.need_state()
     return call.known_view()
+
+
+def need_recent_state(call: Call) -> None:
+    """Raises Unavailable on a server that has been cut off for longer than `STATE_AGE_MAX_S`.
+
+    A stream of changes checks this while it is open: there it would be silent, as if nothing happened. A reader that
+    accepts an old state (`stale`) is not told.
+    """
+    leader = call.server.leader
+    if call.options.stale or not leader.is_confirmed_by_others or leader.state_age_s <= STATE_AGE_MAX_S:
+        return
+    raise Unavailable(
+        f"this server has not had the leader's state for more than {STATE_AGE_MAX_S:.0f} s: ask another server"
+    )
 
 
 def is_shown_again(callers: Callers, request: web.Request, last: LastSecret) -> bool:

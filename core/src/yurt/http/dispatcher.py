@@ -360,7 +360,10 @@ async def answered(read: Read, request: web.Request, context: Context) -> web.St
     call = Call(request, context, options, access, scope, lease)
     if request.method not in READS:
         return await route.handler(call)
-    is_leased = is_controlled and not route.is_anonymous and not route.has_effect_on_get
+    # A stream of changes has a lease without access control too: a server that is cut off ends it.
+    is_leased = (
+        is_controlled and not route.is_anonymous and not route.has_effect_on_get
+    ) or route.answered_by is AnsweredBy.SERVER
     handled = route.handler(call)
     if is_leased and recalled is not None:
         access.begin_step(recalled)

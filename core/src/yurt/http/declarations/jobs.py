@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from yurt.access import needs
 from yurt.access.needs import Capability
 from yurt.http import routes
-from yurt.http.routes import AGENT, BODY, NODE, QUERY, ROW, handlers_of
+from yurt.http.routes import AGENT, BODY, NODE, QUERY, ROW, SERVER, handlers_of
 
 if TYPE_CHECKING:
     from yurt.http.resources import (
@@ -100,7 +100,13 @@ ROUTES = (
         is_socket=True,
     ),
     routes.get(
-        "/v1/yurt/job/{job_id}/logs", job_by_id.logs, needs=READ_LOGS, scope=QUERY, from_nodes=True, is_stream=True
+        "/v1/yurt/job/{job_id}/logs",
+        job_by_id.logs,
+        needs=READ_LOGS,
+        scope=QUERY,
+        answered_by=SERVER,
+        from_nodes=True,
+        is_stream=True,
     ),
     routes.get("/v1/job/{job_id}/actions", job_by_id.actions, needs=READ_JOB, scope=QUERY, from_nodes=True),
     routes.get("/v1/job/{job_id}/allocations", job_by_id.allocations, needs=READ_JOB, scope=QUERY, from_nodes=True),

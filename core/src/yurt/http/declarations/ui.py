@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from yurt.access import needs
 from yurt.access.needs import Capability
 from yurt.http import routes
-from yurt.http.routes import AGENT, QUERY, ROW, handlers_of
+from yurt.http.routes import AGENT, QUERY, ROW, SERVER, handlers_of
 
 if TYPE_CHECKING:
     from yurt.http.ui_routes import columnar, sessions, shell, watch
@@ -40,6 +40,7 @@ ROUTES = (
         watch.watch,
         needs=needs.each_row(needs.any_of(SEE_JOBS, needs.NODE_READ)),
         scope=ROW,
+        answered_by=SERVER,
         from_nodes=True,
         is_stream=True,
     ),

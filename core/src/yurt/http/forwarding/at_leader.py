@@ -2,7 +2,7 @@
 
 A route declares who answers it (`routes.AnsweredBy`). A request about this agent, or about a client's node, is answered
 where it arrives, and so is a read that may be stale.
-The event stream is answered by any server, once its state is as new as the leader's.
+Streams (events, the watch, logs of a job) are answered by any server, once its state is as new as the leader's.
 Everything else is the leader's: there a read waits until the log has confirmed that the server leads still, and so does
 the refusal of a write. While nobody leads, a request is held for a moment; then it fails with Nomad's words. A request
 that was passed on by a server is answered or refused, never passed on again: two servers that believe each other to

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from yurt.api.encode import encode_builtins, to_wire
 from yurt.api.stubs import allocation_wire, node_wire, pool_wire
-from yurt.http.call import Call
+from yurt.http.call import Call, need_recent_state
 from yurt.http.edge.followed import EVENTS, FOLLOWED
 from yurt.http.errors import Refused
 from yurt.http.leases import Lease
@@ -92,6 +93,7 @@ async def stream(call: Call) -> web.StreamResponse:
     await response.prepare(call.request)
     await response.write(b"{}\n")
     call.lease.also(subscription.check)
+    call.lease.also(partial(need_recent_state, call))
     closed: YurtError | None = None
     try:
         async with asyncio.TaskGroup() as group:

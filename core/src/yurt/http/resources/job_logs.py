@@ -2,20 +2,22 @@
 
 Lines of JSON. The first names the sources; the others hold text of one of them, in the order in which it arrived. A
 source that cannot be read says so in a line of its own and the others go on. An empty object is a heartbeat. A followed
-stream that ends because the agent stops says so in its last line.
+source goes on when its node connects to another server; a followed stream that ends because the agent stops says so in
+its last line.
 """
 
 from __future__ import annotations
 
 import asyncio
 import codecs
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aiohttp import web
 
 from yurt.api.encode import encode_builtins
-from yurt.http.call import Call
+from yurt.http.call import Call, loaded_view
 from yurt.http.edge.followed import FOLLOWED, FRAMES
 from yurt.http.edge.security_headers import TEXT
 from yurt.http.errors import Refused, public_error
@@ -23,8 +25,10 @@ from yurt.http.forwarding.targets import job_key, node_of_alloc
 from yurt.http.lists import check_uuid
 from yurt.http.query import flag, number
 from yurt.sdk.errors import YurtError
+from yurt.server.clients.followed_log import FollowedLog, WantedLog
 from yurt.server.views.jobs import JobRows
 from yurt.server.views.scheduling import AllocationRows
+from yurt.structs.rpc import StreamFrame
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_LOST
 
 if TYPE_CHECKING:
@@ -111,7 +115,7 @@ def _log_request(call: Call) -> LogRequest:
 
 def _sources(call: Call) -> Iterator[TaskLogSource]:
     """The requested logs, of the newest allocations first; raises Refused for missing ones."""
-    view, key = call.view(), job_key(call)
+    view, key = loaded_view(call), job_key(call)
     allocs = {alloc.id: alloc for alloc in view.of(AllocationRows).where("job", key)}
     if not allocs and key not in view.of(JobRows):
         raise Refused(404, "job not found")
@@ -147,16 +151,7 @@ async def _read(
     """Put the lines of one source, and None at its end."""
     text = _LogText(log_request.grep)
     try:
-        alloc_id, node = node_of_alloc(call, source.alloc.id)
-        frames = node.stream_logs(
-            alloc_id,
-            source.task,
-            kind=source.kind,
-            offset=log_request.offset,
-            origin=log_request.origin,
-            follow=log_request.follow,
-        )
-        async for frame in frames:
+        async for frame in _frames(call, source, log_request):
             if piece := text.add(frame.data):
                 await waiting.put(_line({"Source": index, "Text": piece}))
             elif not frame.data:
@@ -166,6 +161,16 @@ async def _read(
     except (YurtError, OSError) as error:  # The other sources go on.
         await waiting.put(_line({"Source": index, "Error": str(public_error(error))}))
     await waiting.put(None)
+
+
+def _frames(call: Call, source: TaskLogSource, log_request: LogRequest) -> AsyncIterator[StreamFrame]:
+    """The frames of one source; raises as `find_alloc` does."""
+    alloc_id, node = node_of_alloc(call, source.alloc.id)
+    offset, origin = log_request.offset, log_request.origin
+    if not log_request.follow:
+        return node.stream_logs(alloc_id, source.task, kind=source.kind, offset=offset, origin=origin, follow=False)
+    log = WantedLog(alloc_id, source.task, source.kind, offset, origin)
+    return FollowedLog(log, partial(call.node_port, source.alloc.node_id), call.context.env).frames(node)
 
 
 class _LogText:

@@ -11,16 +11,17 @@ import asyncio
 import zlib
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import hdrs, web
 
 from yurt.api.encode import encode_builtins
-from yurt.http.call import Call
+from yurt.http.call import Call, need_recent_state
 from yurt.http.edge.followed import FOLLOWED, FRAMES, LAST_PIECE, LAST_PIECES
 from yurt.http.errors import Refused
-from yurt.http.ui_routes.columnar import CARD_LIST, agents_of, live_rows, without_cards
+from yurt.http.ui_routes.columnar import CARD_LIST, agents_of, without_cards
 from yurt.readmodels.kinds import JOBS, KINDS, NODES, RowKind
 from yurt.readmodels.query import Asked, Query, parse_query
 from yurt.readmodels.selection import Matcher, columns_of
@@ -183,7 +184,9 @@ class Lines:
 
 async def watch(call: Call) -> web.StreamResponse:
     """GET /v1/yurt/watch."""
-    watched, rows, lines = watched_of(call.query.getall("view", [])), live_rows(call), Lines(call)
+    # Not `live_rows`: a server that follows answers too (`routes.AnsweredBy.SERVER`).
+    call.server.loader.need_state()
+    watched, rows, lines = watched_of(call.query.getall("view", [])), call.operations.live_rows, Lines(call)
     watched.require(rows)
 
     def check() -> None:
@@ -194,6 +197,7 @@ async def watch(call: Call) -> web.StreamResponse:
     after = call.options.index if "index" in call.query else await rows.newest_index()
     await lines.begin()
     call.lease.also(check)
+    call.lease.also(partial(need_recent_state, call))
     await lines.write({"Index": after})
     closed: YurtError | None = None
     place = [after]
