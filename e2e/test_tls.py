@@ -143,6 +143,7 @@ def assert_a_renewed_certificate_counts(server: TlsAgent, keys: Path) -> None:
     assert server.process is not None
     server.process.send_signal(signal.SIGHUP)
     wait_for("the new certificate", lambda: shown() != before)
+    assert "tls files read again, new connections use them: certificate=" in server.log.read_text()
     assert server.json("node", "status", "-json")
 
 

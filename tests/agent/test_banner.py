@@ -15,6 +15,7 @@ from yurt.agent.banner import (
     exposure_lines,
     hidden_lines,
     next_lines,
+    tls_lines,
 )
 from yurt.agent.config import make_config
 from yurt.agent.tls import TlsSettings
@@ -108,6 +109,14 @@ def test_a_driver_whose_plugin_failed_is_listed_with_the_reason() -> None:
         ]
     )
     assert lines[1:] == ["      exec      healthy", '      raw_exec  failed: unknown option "enabeld"']
+
+
+def test_the_first_screen_names_what_commands_need_for_tls() -> None:
+    assert tls_lines(TlsSettings(rpc=True, ca_file="ca.pem"), "global") == []
+    _, authority = tls_lines(TlsSettings(http=True, ca_file="/etc/yurt/ca.pem"), "global")
+    assert authority.strip() == "export NOMAD_CACERT=/etc/yurt/ca.pem"
+    *_, own = tls_lines(TlsSettings(http=True, ca_file="ca.pem", verify_https_client=True), "eu")
+    assert own.strip() == "export NOMAD_CLIENT_CERT=eu-cli-nomad.pem NOMAD_CLIENT_KEY=eu-cli-nomad-key.pem"
 
 
 def test_an_agent_that_is_not_ready_does_not_say_that_it_is() -> None:

@@ -264,13 +264,17 @@ def test_an_expired_token_is_listed_as_one(api: Any, run: Any) -> None:
 
 async def test_a_token_without_rights_is_refused_in_one_sentence(acl: Shell) -> None:
     said = await acl.refusal("token", "create")
-    assert said == "Error: the token is not valid: client token missing policies or roles"
+    error, advice = said.splitlines()
+    assert error == "Error: the token is not valid: client token missing policies or roles"
+    assert advice == "Give -policy or -role-name, or make a management token: -type=management"
     assert "-ttl: " in await acl.refusal("token", "create", "-type=management", "-ttl=soon")
 
 
 async def test_a_policy_that_is_not_there_yet_is_named(acl: Shell) -> None:
     code, out, err = await acl.run("token", "create", "-policy=later")
-    assert (code, err) == (0, "Error fetching info on later policy: ACL policy not found\n")
+    problem, consequence = err.splitlines()
+    assert (code, problem) == (0, "Error fetching info on later policy: ACL policy not found")
+    assert consequence.startswith("The token has no rights from it before it is made")
     assert "Policies     = [later]" in out and out.endswith("\nRoles\n<none>\n")
 
 

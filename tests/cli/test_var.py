@@ -141,9 +141,19 @@ def test_root_keys_are_rotated_and_removed(api: Any, run: Any) -> None:
     assert sent(api)[1] == "/v1/operator/keyring/rotate?full=true"
     run("operator", "root", "keyring", "rotate", "-prepublish=1h")
     assert "publish_time=" in sent(api)[1]
-    api.answers["/v1/operator/keyring/key/abc"] = {}
-    assert run("operator", "root", "keyring", "remove", "-force", "abc")[0] == 0
-    assert sent(api)[:2] == ("DELETE", "/v1/operator/keyring/key/abc?force=true")
+
+
+def test_a_root_key_is_removed_by_the_part_of_its_id_that_lists_show(api: Any, run: Any) -> None:
+    ids = ["10524033-3695-4d21-999c-6ed52a359d53", "10e13325-0f6b-4b53-8a1e-0a3c1b7d2f11"]
+    api.answers["/v1/operator/keyring/keys"] = [{"KeyID": each, "State": "inactive"} for each in ids]
+    api.answers[f"/v1/operator/keyring/key/{ids[0]}"] = {}
+    code, out, _ = run("operator", "root", "keyring", "remove", "-force", "10524033")
+    assert (code, out) == (0, f"Removed encryption key {ids[0]}\n")
+    assert sent(api)[:2] == ("DELETE", f"/v1/operator/keyring/key/{ids[0]}?force=true")
+    for given, reason in (("10", "Prefix matched multiple root keys"), ("ff", "`yurt operator root keyring list`")):
+        code, _, err = run("operator", "root", "keyring", "remove", given)
+        assert code == 1 and reason in err
+    assert [each[0] for each in api.asked].count("DELETE") == 1
 
 
 def test_job_files_kept_as_variables_are_listed_and_written(

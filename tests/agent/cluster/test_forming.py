@@ -61,6 +61,15 @@ def test_a_server_waits_for_as_many_as_are_expected() -> None:
     assert decision == Waits(reason="waiting for 3 servers: know a.global, b.global")
 
 
+def test_servers_that_only_join_are_named_to_those_that_wait_for_more() -> None:
+    joins = replace(C, expect=0)
+    decision = decide(A, (A, B, joins), report(B, A, B, joins))
+    names = "know a.global, b.global; not counted, as they have no bootstrap_expect: c.global"
+    assert decision == Waits(reason=f"waiting for 3 servers: {names}")
+    own = decide(joins, (A, B, joins), report(A, A, B, joins))
+    assert isinstance(own, Waits) and own.reason.endswith("to begin a cluster with them, set bootstrap_expect here too")
+
+
 def test_a_server_waits_until_the_others_know_the_same_servers() -> None:
     decision = decide(A, ALL, report(B, A, B) | report(C, *ALL))
     assert decision == Waits(reason="waiting for the servers to know each other: b.global not yet")

@@ -152,6 +152,22 @@ def access_lines() -> list[str]:
     ]
 
 
+def tls_lines(settings: TlsSettings, region: str) -> list[str]:
+    """The files without which commands cannot speak to this agent; no line without TLS."""
+    if not settings.http:
+        return []
+    lines = [
+        "==> Commands speak TLS with this agent. Before them:",
+        f"      export NOMAD_CACERT={settings.ca_file}",
+    ]
+    if settings.verify_https_client:
+        lines += [
+            "    and with a certificate of this authority, as `yurt tls cert create -cli` makes one:",
+            f"      export NOMAD_CLIENT_CERT={region}-cli-nomad.pem NOMAD_CLIENT_KEY={region}-cli-nomad-key.pem",
+        ]
+    return lines
+
+
 def next_lines(address: str, command: str, missing: Sequence[str] = ()) -> list[str]:
     """The next commands to type; for parts that are not ready, the reason."""
     prefix = "" if address == "http://127.0.0.1:4646" else f"NOMAD_ADDR={address} "

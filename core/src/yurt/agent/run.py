@@ -35,7 +35,7 @@ from yurt.agent.process.end_limit import EndLimit
 from yurt.agent.process.logs import AgentLogs, LogSettings
 from yurt.agent.process.notify import Notifier
 from yurt.agent.process.reloading import reload_of
-from yurt.agent.tls import reload_http, tls_settings
+from yurt.agent.tls import log_certificate, reload_http, tls_settings
 from yurt.runtime.env import RealEnv, Timer
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Invalid, YurtError
@@ -308,6 +308,7 @@ class _Agent:
         command = banner.command_name(Path.cwd(), os.environ)
         scheme = "http" if parts.http.tls is None else "https"
         lines += token
+        lines += banner.tls_lines(tls_settings(config), config.region)
         lines += banner.next_lines(f"{scheme}://{config.advertise_http}", command, parts.missing())
         say("\n".join(lines))
 
@@ -380,11 +381,17 @@ class _Agent:
             self.systemd.ready(status)
 
     def _apply_again(self, config: AgentConfig) -> None:
-        reload_http(self.http_tls, tls_settings(config))
+        settings = tls_settings(config)
+        reload_http(self.http_tls, settings)
         changed = reload_of(with_effect(self.config.raw), with_effect(config.raw))
         warn_of_no_effect(config.raw, known=self.config.raw)
         self.logs.set_level(config.terminal_log_level)
-        log.info("configuration reloaded: log_level=%s changed=%s", config.terminal_log_level, ",".join(changed.taken))
+        log.info(
+            "configuration reloaded: log_level=%s changed=%s",
+            config.terminal_log_level,
+            ",".join(changed.taken) or "none",
+        )
+        log_certificate(settings)
         if changed.waiting:
             log.warning("changes take effect at the next start of the agent: keys=%s", ",".join(changed.waiting))
 

@@ -135,6 +135,17 @@ def reload_http(context: ssl.SSLContext | None, settings: TlsSettings) -> None:
         context.load_verify_locations(settings.ca_file)
 
 
+def log_certificate(settings: TlsSettings) -> None:
+    """Log which certificate new connections show; raises Invalid for a file that has become unusable."""
+    from yurt.rpc.certificates import facts_of
+
+    if not settings.is_used:
+        return
+    facts = facts_of(_read("cert_file", settings.cert_file))
+    ends = facts.ends.strftime("%Y-%m-%dT%H:%M:%SZ")
+    log.info("tls files read again, new connections use them: certificate=%s ends=%s", facts.serial, ends)
+
+
 def server_credentials(settings: TlsSettings) -> Callable[[], ssl.SSLContext] | None:
     """The credentials for accepting agents; renewed files apply from the next connection, invalid files are ignored."""
     if not settings.rpc:

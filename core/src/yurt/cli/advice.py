@@ -29,6 +29,16 @@ _FIXES = (
     (r"^Both json and template formatting", "Leave out -json or -t."),
     (r"has no version|^job .* at version \d+ not found", "`yurt job history JOB` lists the versions."),
     (r"ACL support disabled", "Turn it on with acl { enabled = true }, or try it out: yurt agent -dev -acl"),
+    (r"^No root key\(s\) with prefix", "`yurt operator root keyring list` lists them."),
+    (
+        r"client token missing policies or roles$",
+        "Give -policy or -role-name, or make a management token: -type=management",
+    ),
+    (
+        r"^ACL bootstrap already done",
+        "Is the management token lost? Write this index into acl-bootstrap-reset in the server folder of the leader's "
+        "data_dir, and bootstrap again.",
+    ),
     (r"^No scaling policies with", "`yurt scaling policy list` lists them."),
     (r"^No plugin\(s\) with prefix", "`yurt plugin status` lists them."),
     (r"cannot be written: No such file or directory", "Make the folder first, or name another."),

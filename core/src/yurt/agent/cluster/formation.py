@@ -56,7 +56,8 @@ def decide(
         return _joins(settled)
     if own.expect == 0:
         return Waits(
-            reason=f"waiting for a server of region {own.region} that is part of a cluster: {_names_text(others)}"
+            reason=f"waiting for a server of region {own.region} that is part of a cluster: {_names_text(others)}; to "
+            "begin a cluster with them, set bootstrap_expect here too"
         )
     candidates = _candidates(own.region, (own, *peers))
     expected = {each.name: each.expect for each in candidates if each.expect}
@@ -73,7 +74,7 @@ def decide(
     if problem:
         return Waits(reason=problem)
     if len(candidates) < own.expect:
-        return Waits(reason=f"waiting for {own.expect} servers: {_names_text(candidates)}")
+        return Waits(reason=f"waiting for {own.expect} servers: {_names_text(candidates)}{_without_expect(others)}")
     differing = _differing(own, candidates, reports)
     if differing:
         return Waits(reason=f"waiting for the servers to know each other: {', '.join(differing)} not yet")
@@ -140,6 +141,12 @@ def _candidates(region: str, members: Iterable[Member]) -> tuple[Member, ...]:
         if each.region == region and each.status == ALIVE and each.expect > 1 and each.etcd_addr and not each.has_data
     ]
     return tuple(sorted(found, key=lambda each: each.name))
+
+
+def _without_expect(others: Iterable[Member]) -> str:
+    """Names the servers that are there and do not count, because they only join."""
+    names = [each.name for each in others if each.status == ALIVE and not each.expect]
+    return f"; not counted, as they have no bootstrap_expect: {', '.join(sorted(names))}" if names else ""
 
 
 def _clash(candidates: Iterable[Member]) -> str:

@@ -162,6 +162,17 @@ def find_scaling_policy(call: Invocation, prefix: str) -> Json:
     return policy
 
 
+def find_root_key(api: ApiClient, prefix: str) -> Json:
+    """The root key with that id or prefix of an id, as lists show it."""
+    check_prefix(prefix)
+    keys: list[Json] = api.get("/v1/operator/keyring/keys") or []
+    return _only(
+        [key for key in keys if key["KeyID"].startswith(prefix.lower())],
+        f'No root key(s) with prefix or id "{prefix}" found',
+        lambda found: ("root keys", "ID|State", [[key["KeyID"], key["State"]] for key in found]),
+    )
+
+
 def read_named(call: Invocation, given: str, read: Callable[[str], T], *, listed_at: str, things: str) -> T:
     """What `read` gives for a name, else for the only name of the list that begins with it.
 

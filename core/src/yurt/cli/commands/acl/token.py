@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
+from yurt.cli.advice import shows_hints
 from yurt.cli.api.lookup import api_path
 from yurt.cli.commands.acl.answers import duration_flag, explained, go_time, whole_id
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
@@ -16,6 +17,7 @@ from yurt.sdk.errors import Reason
 
 CLIENT, MANAGEMENT = "client", "management"
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+NOT_MADE = "The token has no rights from it before it is made. `yurt acl policy list` lists the policies."
 NO_TOKEN = "No token present in the environment or set via the CLI flag"
 
 
@@ -80,6 +82,8 @@ def _warn_of_missing_policies(call: Invocation, names: list[str]) -> None:
                 raise
             call.screen.stream.flush()
             print(f"Error fetching info on {name} policy: {error}", file=sys.stderr)
+            if shows_hints():
+                print(NOT_MADE, file=sys.stderr)
 
 
 @explained

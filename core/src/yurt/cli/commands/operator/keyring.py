@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from yurt.cli.api.lookup import api_path, find_root_key
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
@@ -41,8 +42,9 @@ def key_row(call: Invocation, key: Json) -> list[str]:
 def remove_key(call: Invocation) -> int:
     """Forget a key that is not active."""
     force = "true" if call.flags.is_on("force") else None
-    call.api.delete(f"/v1/operator/keyring/key/{call.args[0]}", {"force": force})
-    call.screen.line(f"Removed encryption key {call.args[0]}")
+    key_id = find_root_key(call.api, call.args[0])["KeyID"]
+    call.api.delete(api_path("operator", "keyring", "key", key_id), {"force": force})
+    call.screen.line(f"Removed encryption key {key_id}")
     return 0
 
 
