@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from yurt.testing.agent import raw_exec_job, wait_for
+from yurt.testing.agent import raw_exec_job, register, wait_for
 from yurt.testing.real_cluster import ClusterAgent, RealCluster, real_cluster
 
 
@@ -36,9 +36,12 @@ def test_agents_of_a_cluster_that_has_not_formed_say_what_they_wait_for(tmp_path
 
 
 def test_a_server_that_alone_has_kept_its_data_says_how_to_begin_anew_and_that_works(tmp_path: Path) -> None:
-    with real_cluster(tmp_path) as cluster:
+    with real_cluster(tmp_path, clients=1) as cluster:
         left, *lost = cluster.servers
-        left.call("PUT", "/v1/jobs", {"Job": raw_exec_job("kept", "/bin/sleep", "300", count=0)})
+        for number in range(60):  # the new log counts from the beginning, and the client has seen more
+            left.call("PUT", "/v1/var/app/many", {"Path": "app/many", "Items": {"number": str(number)}})
+        register(left, raw_exec_job("kept", "/bin/sleep", "3000"))
+        (kept,) = left.running("kept", 1)
         left.change("var", "put", "app/sealed", "word=kept")
         for each in lost:
             each.kill()
@@ -65,6 +68,11 @@ def test_a_server_that_alone_has_kept_its_data_says_how_to_begin_anew_and_that_w
         left.change("operator", "snapshot", "restore", file)
         assert [job["ID"] for job in lost[0].get("/v1/jobs")] == ["kept"]
         assert "kept" in left.cli("var", "get", "-item=word", "app/sealed").stdout
+        register(left, raw_exec_job("later", "/bin/sleep", "3000"))
+        left.running("later", 1)
+        (same,) = left.running("kept", 1)
+        started = [alloc["TaskStates"]["main"]["StartedAt"] for alloc in (kept, same)]
+        assert (same["ID"], started[1]) == (kept["ID"], started[0]), "clients keep their tasks meanwhile"
 
 
 COUNTS = (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from yurt.client.allocations.alloc_watch import AllocWatch
-from yurt.lifecycle.alloc_list import Changes
+from yurt.lifecycle.alloc_list import AllocList, Changes
 from yurt.sdk.value import replace
-from yurt.storage.client_db import ClientDatabase
-from yurt.structs.rpc import AllocBatch
+from yurt.storage.client_db import AllocRecord, ClientDatabase
+from yurt.structs.rpc import AllocBatch, AllocPull
 from yurt.testing.client_objects import placed
 from yurt.testing.fakes import FakeEnv, FakeServerPort, eventually
 
@@ -23,6 +24,85 @@ class Lags(FakeServerPort):
         batch = await super().get_allocs(node_id, alloc_ids)
         older = (replace(each, alloc_modify_index=each.alloc_modify_index - self.lag) for each in batch.allocs)
         return AllocBatch(allocs=tuple(older) if self.lag < 2 else ())
+
+
+def listed(index: int, **allocs: int) -> AllocPull:
+    return AllocPull(index=index, allocs=allocs)
+
+
+def after(index: int, **allocs: int) -> AllocList:
+    """A client that has adopted a list."""
+    known = AllocList()
+    known.restore(allocs)
+    known.expect(index)
+    return known
+
+
+def test_the_list_of_a_snapshot_in_a_new_log_is_adopted_with_all_of_its_allocations() -> None:
+    known = after(210, a=150, b=200)
+    known.note_registration(6, seen_before=210)
+    assert not known.is_of_new_log(listed(7)), "nothing is restored yet: its empty list would stop all tasks"
+    assert not known.is_of_new_log(listed(5, a=5)), "from before the registration, by a server that lags"
+
+    restored = listed(21, a=15, c=20)
+    assert known.is_older(restored) and known.is_of_new_log(restored)
+    known.begin_anew(restored)
+    assert not known.is_older(restored)
+    assert set(known.moved(restored)) == {"a", "c"}, "what changed since the snapshot is not known"
+    fetched = (placed("node"), placed("node"))
+    found = known.changes(
+        restored, [replace(each, id=name, alloc_modify_index=20) for each, name in zip(fetched, "ac", strict=True)]
+    )
+    assert found.gone == ("b",)
+    assert known.take_over(restored, found) and known.seen_index == 21
+    assert not known.is_of_new_log(listed(20, a=15)), "from then on older lists are ignored again"
+
+
+@pytest.mark.parametrize("registered", [None, 211])
+def test_an_older_list_of_the_same_log_is_never_adopted(registered: int | None) -> None:
+    known = after(210, a=150)
+    if registered is not None:
+        known.note_registration(registered, seen_before=210)
+    assert not known.is_of_new_log(listed(205, a=150))
+
+
+def test_a_newer_list_of_the_log_ends_what_a_registration_elsewhere_told() -> None:
+    known = after(210, a=150)
+    known.note_registration(6, seen_before=210)
+    known.take_over(listed(220, a=150), Changes())
+    assert not known.is_of_new_log(listed(215, a=150))
+
+
+async def test_a_client_that_sees_older_lists_only_registers_again() -> None:
+    env, server, database = FakeEnv(), FakeServerPort(), ClientDatabase(None)
+    await database.put_seen_index(210)
+    alloc, registered, taken = placed("node"), list[int](), list[Changes]()
+    server.put_alloc(alloc)
+    watch = AllocWatch(server, env, database, node_id="node")
+    watch.restore([AllocRecord(id=alloc.id, alloc=replace(alloc, alloc_modify_index=150))])
+
+    def register_again() -> None:
+        seen_before = watch.seen_index
+        registered.append(seen_before)
+        watch.note_registration(server.index, seen_before)
+
+    async def apply(changes: Changes) -> None:
+        taken.append(changes)
+
+    watch.set_register_again(register_again)
+    running = asyncio.ensure_future(watch.run(least_index=0, apply=apply))
+    for _ in range(8):
+        await env.advance(1.0)
+    assert not registered and not taken
+    for _ in range(3):
+        await env.advance(1.0)
+    await eventually(lambda: taken)
+    assert registered == [210] and [each.id for each in taken[0].fetched] == [alloc.id]
+    await eventually(lambda: watch.seen_index == server.index)
+    running.cancel()
+    await asyncio.wait({running})
+    assert await database.seen_index() == server.index
+    await database.close()
 
 
 async def test_what_a_server_that_lags_gives_is_not_taken_for_what_was_listed() -> None:

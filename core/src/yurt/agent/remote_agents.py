@@ -116,7 +116,10 @@ class FarClients:
             return self._take_server(hello, caller)
         roles = {role_name(role, self._config.region) for role in ("client", "server")}
         if self._tls.needs_certificate(has_tls=caller.has_tls) and not roles.intersection(caller.names):
-            raise PermissionDenied(f"the certificate names {', '.join(caller.names)}, and none of {sorted(roles)}")
+            raise PermissionDenied(
+                f"the certificate names {', '.join(dict.fromkeys(caller.names))}; that of an agent names "
+                f"{' or '.join(sorted(roles))}: `yurt tls cert create` with -client or -server makes one"
+            )
         return self._take_client(hello, caller)
 
     def _take_client(self, hello: Hello, caller: Caller) -> PeerSession:

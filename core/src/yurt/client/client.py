@@ -162,8 +162,14 @@ class Client:
         self.alloc_service = AllocService(self.allocs, context, node_id=node.id, group=group)
         on_lost = self.alloc_service.readiness.lose
         self._standing = standing = NodeRegistration(
-            env, beat_due=node.beat_due, on_lost=on_lost, on_marks=health.take_marks, is_dev=config.dev
+            env,
+            beat_due=node.beat_due,
+            on_lost=on_lost,
+            on_marks=health.take_marks,
+            lists=self.alloc_service.watch,
+            is_dev=config.dev,
         )
+        self.alloc_service.watch.set_register_again(node.register_again)
         token = NodeToken(surroundings.database, env, wake=node.beat_due.set)
         addresses = ServerAddresses(surroundings.learn_servers)
         self._connection = ServerConnection(

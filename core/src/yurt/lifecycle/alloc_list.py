@@ -4,6 +4,11 @@ A list holds the ids of the node's allocations, each with the index of its last 
 list of an older state than an adopted one is ignored, so that a server that restores a snapshot or lags never makes a
 client stop a task. Of a newer list the changed allocations are fetched. When the server that answers has an older state
 than the list, nothing is adopted, and the client asks again.
+
+A new cluster that has restored a snapshot counts its indexes from the beginning, and its lists look older than those of
+the cluster before. A registration tells: it is stored in the log, so its index is beyond every earlier one of the same
+log. After one below, a list is adopted that has an allocation which the client knows, and only then: before the restore
+the new cluster knows none, and its empty list would stop all tasks.
 """
 
 from __future__ import annotations
@@ -29,6 +34,8 @@ class AllocList:
     def __init__(self, *, seen_index: int = 0) -> None:
         self.seen_index = seen_index
         self._indexes: dict[str, int] = {}
+        self._new_log_index = 0
+        """The index of a registration in a new log of which no list is adopted yet; 0 without one."""
 
     def restore(self, alloc_ids: Mapping[str, int]) -> None:
         """Add allocations from an earlier run of the agent, with their indexes."""
@@ -41,6 +48,21 @@ class AllocList:
     def is_older(self, pull: AllocPull) -> bool:
         """Whether the list is of an older state than the adopted one."""
         return pull.index < self.seen_index
+
+    def note_registration(self, index: int, *, seen_before: int) -> None:
+        """Note the index of a registration; `seen_before` is the newest index before it was requested."""
+        self._new_log_index = index if index < seen_before else 0
+
+    def is_of_new_log(self, pull: AllocPull) -> bool:
+        """Whether an older list is that of a restored snapshot in a new log."""
+        is_new = 0 < self._new_log_index <= pull.index
+        return is_new and (not self._indexes or not self._indexes.keys().isdisjoint(pull.allocs))
+
+    def begin_anew(self, pull: AllocPull) -> None:
+        """Accept this list of a new log and those after it; all its allocations count as changed."""
+        assert self.is_older(pull) and self.is_of_new_log(pull), (pull.index, self.seen_index)
+        self.seen_index, self._new_log_index = pull.index, 0
+        self._indexes = dict.fromkeys(self._indexes, -1)
 
     def moved(self, pull: AllocPull) -> tuple[str, ...]:
         """The ids of new and changed allocations, which must be fetched."""
@@ -61,6 +83,8 @@ class AllocList:
         if not self._indexes:
             self._indexes.clear()  # deletions alone do not shrink a dictionary
         is_new = not self.is_older(pull)
+        if is_new:
+            self._new_log_index = 0
         self.seen_index = max(self.seen_index, pull.index)
         assert self.seen_index >= pull.index, "a client never goes back to an older list (E2)"
         return is_new

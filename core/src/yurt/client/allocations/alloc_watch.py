@@ -24,6 +24,8 @@ PULL_RETRY_S = 30.0
 NO_SERVER_RETRY_S = 1.0
 STALE_RETRY_S = 1.0
 FETCH_MAX = 200
+OUTDATED_ROUNDS = 10
+"""The number of outdated lists after which the node registers again, which tells whether the log is a new one."""
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,21 @@ class AllocWatch:
         self._again = asyncio.Event()
         self.fresh = asyncio.Event()
         """Set once a list is adopted that is at least as new as `look_again` required."""
+        self._outdated_count = 0
+        self._register_again: Callable[[], None] = lambda: None
+
+    @property
+    def seen_index(self) -> int:
+        """The newest index of an adopted list, or that which lists must reach."""
+        return self._list.seen_index
+
+    def set_register_again(self, register_again: Callable[[], None]) -> None:
+        """Set the function that has the node registered again."""
+        self._register_again = register_again
+
+    def note_registration(self, index: int, seen_before: int) -> None:
+        """Note the index of a registration; `seen_before` is `seen_index` before it was requested."""
+        self._list.note_registration(index, seen_before=seen_before)
 
     def restore(self, records: Iterable[AllocRecord]) -> None:
         """Add the allocations of an earlier agent, at the indexes in their records."""
@@ -76,11 +93,10 @@ class AllocWatch:
                 continue
             pull, changes = found
             if self._list.is_older(pull):
-                seen = self._list.seen_index
-                log.warning("ignoring an outdated list of allocations: index=%d seen_index=%d", pull.index, seen)
+                await self._take_outdated(pull)
                 min_index = 0
-                await self._env.sleep(STALE_RETRY_S)
                 continue
+            self._outdated_count = 0
             await apply(changes)
             if self._list.take_over(pull, changes):
                 self.fresh.set()
@@ -88,6 +104,19 @@ class AllocWatch:
                 await self._store.put_seen_index(pull.index)
                 stored = pull.index
             min_index = pull.index
+
+    async def _take_outdated(self, pull: AllocPull) -> None:
+        """Wait for a newer list, or begin anew with that of a new cluster which has restored a snapshot."""
+        seen = self._list.seen_index
+        if self._list.is_of_new_log(pull):
+            log.warning("the servers restored a snapshot in a new log: index=%d seen_index=%d", pull.index, seen)
+            self._list.begin_anew(pull)
+            return
+        log.warning("ignoring an outdated list of allocations: index=%d seen_index=%d", pull.index, seen)
+        self._outdated_count += 1
+        if self._outdated_count % OUTDATED_ROUNDS == 0:
+            self._register_again()
+        await self._env.sleep(STALE_RETRY_S)
 
     async def _ask(self, min_index: int) -> tuple[AllocPull, Changes]:
         """Request the next list and its changes; nothing is fetched for a list that is too old."""

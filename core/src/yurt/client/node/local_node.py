@@ -43,14 +43,15 @@ class LocalNode:
         assert new.id == self.value.id, (new.id, self.value.id)
         if new != self.value:
             self.value = new
-            self._notify()
+            self.register_again()
 
     def change_schemas(self, schemas: Schemas) -> None:
         """Set the option schemas of the drivers."""
         if schemas != self.schemas:
             self.schemas = schemas
-            self._notify()
+            self.register_again()
 
-    def _notify(self) -> None:
+    def register_again(self) -> None:
+        """Have the node registered again."""
         self.is_changed = True
         self.beat_due.set()

@@ -65,6 +65,7 @@ class ServerConnection:
             request = RegisterNodeRequest(
                 node=node, schemas=self._node.schemas, identity=token.identity_of(node), token=token.token
             )
+            seen_before = standing.seen_index
             try:
                 reply = await self._server.register_node(request)
             except YurtError as error:
@@ -75,7 +76,7 @@ class ServerConnection:
                 continue
             self._take(reply)
             await token.take(reply.identity)
-            standing.take_registration(reply)
+            standing.take_registration(reply, seen_before=seen_before)
             return
 
     def _take(self, reply: NodeReply) -> None:

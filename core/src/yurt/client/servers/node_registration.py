@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from yurt.lifecycle import heartbeats
 from yurt.lifecycle.heartbeats import Contact
@@ -25,6 +26,19 @@ REFUSALS_MAX = 1
 """The number of refusals in a row after which ready is requested with the next heartbeat instead of at once."""
 
 
+class ListIndexes(Protocol):
+    """The indexes of the lists of this node's allocations."""
+
+    @property
+    def seen_index(self) -> int:
+        """The newest one."""
+        ...
+
+    def note_registration(self, index: int, seen_before: int) -> None:
+        """Note the index of a registration; `seen_before` is `seen_index` before it was requested."""
+        ...
+
+
 class NodeRegistration:
     """The state of one node's registration; `on_lost` is called with the index that the next list must reach."""
 
@@ -35,9 +49,11 @@ class NodeRegistration:
         beat_due: asyncio.Event,
         on_lost: Callable[[int], None],
         on_marks: Callable[[Mapping[str, DeviceMark]], None] = lambda _: None,
+        lists: ListIndexes | None = None,
         is_dev: bool = False,
     ) -> None:
-        """`on_marks` is called with the servers' marks of the node's devices in each answer."""
+        """`on_marks` is called with the servers' marks of the node's devices in each answer; `lists` is told of
+        registrations."""
         self.contact = Contact(is_dev=is_dev, last_ok_s=env.monotonic())
         self.status = NODE_INIT
         self.registered_index = 0
@@ -50,6 +66,7 @@ class NodeRegistration:
         self._beat_due = beat_due
         self._on_lost = on_lost
         self._on_marks = on_marks
+        self._lists = lists
         self._is_allowed = False
         self._is_forgotten = False
         self._refusals = 0
@@ -58,6 +75,11 @@ class NodeRegistration:
     def silence_s(self) -> float:
         """The seconds since a server last answered."""
         return max(0.0, self._env.monotonic() - self.contact.last_ok_s)
+
+    @property
+    def seen_index(self) -> int:
+        """The newest index of a list of allocations."""
+        return 0 if self._lists is None else self._lists.seen_index
 
     @property
     def desired_status(self) -> str:
@@ -81,9 +103,11 @@ class NodeRegistration:
         if reply.device_marks:
             self._on_marks(reply.device_marks)
 
-    def take_registration(self, reply: NodeReply) -> None:
-        """Process a registration's answer."""
+    def take_registration(self, reply: NodeReply, *, seen_before: int) -> None:
+        """Process a registration's answer; `seen_before`: the newest index of a list before it was requested."""
         self.registered_index = reply.index
+        if self._lists is not None:
+            self._lists.note_registration(reply.index, seen_before)
         if not self.registered.is_set():
             self.known_loss = reply.lost_at  # nothing has been reported yet
             self.registered.set()
