@@ -106,7 +106,7 @@ class AllocWatch:
             min_index = pull.index
 
     async def _take_outdated(self, pull: AllocPull) -> None:
-        """Wait for a newer list, or begin anew with that of a new cluster which has restored a snapshot."""
+        """Wait for a newer list, or adopt this one where a new cluster restored a snapshot."""
         seen = self._list.seen_index
         if self._list.is_of_new_log(pull):
             log.warning("the servers restored a snapshot in a new log: index=%d seen_index=%d", pull.index, seen)
