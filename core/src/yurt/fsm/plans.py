@@ -193,7 +193,11 @@ def _without_finished(edit: Edit, plan: Plan) -> Plan:
     """
     if edit.rules_version < FINISHED_WORK_RULES:
         return plan
-    dropped = {each.id: each.previous_allocation for each in plan.placements if _replaces_finished(edit, plan, each)}
+    dropped = {
+        each.id: each.previous_allocation
+        for each in plan.placements
+        if each.previous_allocation and _replaces_finished(edit, plan, each)
+    }
     if not dropped:
         return plan
     finished = frozenset(dropped.values())
@@ -211,7 +215,7 @@ def _replaces_finished(edit: Edit, plan: Plan, placement: Placement) -> bool:
 
     The scheduler asks the same (`scheduler.reconcile.replacements`, `scheduler.job_types.system_diff`).
     """
-    previous = edit.tx.base.allocs.get(placement.previous_allocation) if placement.previous_allocation else None
+    previous = edit.tx.base.allocs.get(placement.previous_allocation)
     if previous is None or previous.job is None or previous.client_status != status.CLIENT_COMPLETE:
         return False
     job = _version(edit, plan, placement.job_version)
