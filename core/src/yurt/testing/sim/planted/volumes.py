@@ -10,7 +10,7 @@ CSI: Final = ("service", "batch", "update", "stop", "alloc-stop", *("csi",) * 2)
 CALM_CSI: Final = CALM_USERS | {"features": CSI, "active_s": 40.0}
 
 BUGS: Final[dict[str, Bug]] = {
-    "volume-is-claimed-beside-its-writer": Bug(
+    "second-writer-claims-a-volume": Bug(
         (
             Patch(
                 "yurt.server.resources.csi_volumes",
