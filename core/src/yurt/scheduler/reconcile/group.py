@@ -13,7 +13,7 @@ from yurt.scheduler.reconcile.group_rollout import GroupRollout
 from yurt.scheduler.reconcile.replacements import ReplacementBasis, Replacements, split
 from yurt.scheduler.reconcile.results import GangShortfall, InPlaceRequest, PlacementRequest, Results, StopRequest
 from yurt.scheduler.reconcile.scale_down import scale_down_order
-from yurt.scheduler.reconcile.update_kind import is_destructive, is_older
+from yurt.scheduler.reconcile.update_kind import is_destructive, is_older, is_replaced_elsewhere
 from yurt.structs.alloc import Allocation
 from yurt.structs.predicates import is_terminal
 from yurt.structs.status import (
@@ -327,10 +327,9 @@ class GroupReconciler:
         """The number of members that a gang keeps, apart from those to place."""
         return len(members) - len(ended) + self._staying(classes) + len(classes.disconnecting)
 
-    @staticmethod
-    def _staying(classes: Classified) -> int:
+    def _staying(self, classes: Classified) -> int:
         """The number of migrating members that get a replacement."""
-        return sum(1 for alloc in classes.migrate if not alloc.desired_transition.migrate_disable_placement)
+        return sum(1 for alloc in classes.migrate if is_replaced_elsewhere(alloc, self.job))
 
     def _replacement(self, alloc: Allocation, names: NameIndex) -> PlacementRequest:
         """The placement for a failed allocation, which stops with it, or for a preempted one, which has stopped."""
@@ -392,7 +391,7 @@ class GroupReconciler:
         for alloc in sorted(migrate, key=lambda alloc: (index_of(alloc), alloc.id)):
             if alloc.desired_status not in SERVER_TERMINAL:
                 self.results.of_job.stops.append(StopRequest(alloc, why.MIGRATING))
-            if not alloc.desired_transition.migrate_disable_placement:
+            if is_replaced_elsewhere(alloc, self.job):
                 job = self.canaries.version_for(alloc)
                 self.results.of_job.place.append(
                     PlacementRequest(self.group.name, self._name(alloc, names), alloc, job=job)

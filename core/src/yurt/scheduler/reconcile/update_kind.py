@@ -26,6 +26,15 @@ def is_older(alloc: Allocation, job: Job) -> bool:
     return old is None or old.version < job.version or old.create_index < job.create_index
 
 
+def is_replaced_elsewhere(alloc: Allocation, job: Job) -> bool:
+    """Whether a migrating allocation gets a replacement.
+
+    What a drain or a user stops of a batch job is not repeated, but only in its own version: a newer one has yet to
+    run. Without its placement the evaluation would end complete and cancel the blocked one that the version waits in.
+    """
+    return not alloc.desired_transition.migrate_disable_placement or is_older(alloc, job)
+
+
 def is_destructive(old: Job, new: Job, group_name: str) -> bool:
     """Whether changing from one version to the other replaces the group's allocations."""
     before, after = old.group(group_name), new.group(group_name)
