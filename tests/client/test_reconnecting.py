@@ -64,6 +64,28 @@ async def test_a_node_says_of_which_loss_it_has_heard(run_client, server: FakeSe
         assert known[:3] == [0, 0, lost_at], "an answer that is lost changes nothing"
 
 
+async def test_a_node_that_is_lost_again_before_it_is_ready_asks_at_once_when_it_hears_of_that(
+    run_client, server: FakeServerPort, monkeypatch
+):
+    env = FakeEnv()
+    beat, losses = server.heartbeat, [7, 9]
+    known: list[int | None] = []
+
+    async def with_losses(node_id: str, status: str, identity: HeldIdentity) -> NodeReply:
+        reply = await beat(node_id, status, identity)
+        lost_at = losses[min(len(known), 1)]
+        known.append(identity.known_loss)
+        return replace(reply, lost_at=lost_at, node_status=status if known[-1] == lost_at else NODE_INIT)
+
+    async with run_client(env=env, wait_ready=False):
+        await eventually(server.is_ready)
+        monkeypatch.setattr(server, "heartbeat", with_losses)
+
+        await env.advance(server.ttl_s + 1)
+
+        assert known == [0, 7, 9], "only a repeated refusal waits for the next heartbeat"
+
+
 async def test_a_node_that_is_refused_again_waits_for_its_next_heartbeat(run_client, server: FakeServerPort):
     env = FakeEnv()
     async with run_client(env=env, wait_ready=False):

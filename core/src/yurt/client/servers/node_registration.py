@@ -125,7 +125,8 @@ class NodeRegistration:
         """Process the answer to a heartbeat that requested a status."""
         status = reply.node_status or desired_status
         if desired_status == NODE_READY and status != NODE_READY:
-            self._refusals += 1
+            # The first refusal after another loss only tells of it; it is none of a row.
+            self._refusals = self._refusals + 1 if reply.lost_at == self.known_loss else 1
             self._start_again(reply)
         elif status == NODE_READY:
             self._refusals = 0
