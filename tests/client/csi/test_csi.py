@@ -12,6 +12,7 @@ import grpc
 import pytest
 from yurt.client.client import Client
 from yurt.client.csi import volumes as csi_volumes
+from yurt.client.hooks.csi import UNMOUNTING
 from yurt.sdk.driver import Capabilities, TaskRequest
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace, seconds
@@ -279,3 +280,26 @@ async def test_an_agent_that_comes_back_unmounts_what_nobody_uses_any_more(
         server.drop_alloc(alloc.id)
         await eventually(lambda: not client.context.csi.volumes.uses)
         assert plugin.named("NodeUnstageVolume")
+
+
+async def test_a_node_is_ready_while_its_next_agent_waits_for_the_plugin_to_unmount_a_volume(
+    run_client: Any, server: FakeServerPort, plugin: FakeCsiPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csi_volumes, "UNDO_AGAIN_S", 0.05)
+    monkeypatch.setattr(csi_volumes, "UNDO_LIMIT_S", 3600.0)
+    server.csi_volumes["v"] = CLAIMED
+    async with run_client(dev=False) as client:
+        await started(client, server, plugin)
+        alloc = user_alloc(client.node_id)
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+        plugin.failures["NodeUnpublishVolume"] = grpc.StatusCode.INTERNAL
+        server.put_alloc(stopped(alloc))
+        await eventually(lambda: server.last_update(alloc.id).client_description == UNMOUNTING)
+    server.statuses.clear()
+    async with run_client(dev=False, wait_ready=False) as client:
+        await eventually(server.is_ready)
+        assert server.status_of(alloc.id) == CLIENT_RUNNING
+        plugin.failures.clear()
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_COMPLETE)
+        assert client.context.csi.volumes.uses == ()

@@ -247,6 +247,8 @@ class AllocRunner:
     def report_still_running(self, description: str) -> None:
         """Report to the servers why the allocation is not over although its tasks have ended."""
         self._report(replace(self._update(), client_status=CLIENT_RUNNING, client_description=description))
+        # A restarted agent's node need not wait for the end: the next task of a plugin may come once it is ready.
+        self.reported.set()
 
     # Its end.
 
