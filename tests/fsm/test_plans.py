@@ -260,6 +260,7 @@ def test_a_plan_that_was_made_without_the_last_placements_of_its_job_is_stale(re
     for made_at in (early, between):
         assert not accepts(replica, "second", made_at, **placed())
         assert not accepts(replica, "second", made_at, **stops), "it would leave the other one"
+    assert not accepts(replica, "first", between, **placed()), "a later attempt of the evaluation lacks them too"
     assert accepts(replica, "second", replica.state.index, **stops)
     assert accepts(replica, "third", replica.state.index, **placed())
 

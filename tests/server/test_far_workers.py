@@ -164,6 +164,29 @@ async def test_a_server_that_lacks_the_plan_of_a_job_does_not_place_the_job_agai
     assert len(leader.state.allocs) == 1
 
 
+async def test_a_plan_is_not_made_again_without_the_accepted_part_of_the_refused_one(
+    group: ServerGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt.server.scheduling.worker.INDEX_WAIT_S", 0.02)
+    submitted: list[Plan] = []
+
+    async def accepted_in_part(_: FarWork, __: Delivery, plan: Plan, ___: Outcome) -> PlanReply:
+        submitted.append(plan)
+        return PlanReply(is_full=False, refresh_index=1_000_000)
+
+    monkeypatch.setattr(FarWork, "submit", accepted_in_part)
+    group.cut_off.add(THIRD)
+    spare_all(group)
+    await group[FIRST].resources.jobs.register(factories.job())
+    broker = work_of(group[FIRST])._queue.broker
+    for _ in range(60):  # who asked before the work was spared asks again when its wait is over
+        if submitted:
+            break
+        await group.env.advance(1)
+    await eventually(lambda: broker.stats().delayed == 1)
+    assert len(submitted) == 1
+
+
 async def test_nobody_else_gives_work_away(group: ServerGroup) -> None:
     with pytest.raises(Unavailable, match="No cluster leader"):
         await group[SECOND].rpc.peer_calls.take_work(timeout_s=0.01, scheduler=SCHEDULER_VERSION)

@@ -112,7 +112,7 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, writers: PlanWrit
     assert len(placed) == len(plan.placements), (len(placed), len(plan.placements))
     edit.put_new_allocs(placed)
     if placed and edit.rules_version >= PLAN_ORDER_RULES:
-        edit.summaries.note_plan((plan.namespace, plan.job_id), plan.eval_token)
+        edit.summaries.note_plan(plan)
     claim_volumes(edit, jobs.values(), placed)
     for placement in plan.placements:
         if placement.previous_allocation:
@@ -296,7 +296,11 @@ def _made_without_earlier(edit: Edit, plan: Plan) -> Rejected | None:
     if edit.rules_version < PLAN_ORDER_RULES or not plan.snapshot_index:
         return None
     summary: JobSummary | None = edit.tx.get(Tables.job_summaries, (plan.namespace, plan.job_id))
-    if summary is None or summary.plan_index <= plan.snapshot_index or summary.plan_token == plan.eval_token:
+    if summary is None or summary.plan_index <= plan.snapshot_index:
+        return None
+    # A later attempt of the same evaluation has its token too, and a state of its own.
+    made = summary.plan_token, summary.plan_snapshot_index
+    if made == (plan.eval_token, plan.snapshot_index):
         return None
     return stale(
         f'the plan for job "{plan.job_id}" in namespace "{plan.namespace}" was made on the state at index '

@@ -41,3 +41,5 @@ class JobSummary(Value):
     """The index of the newest plan that placed allocations of the job: a plan that was made without it is stale."""
     plan_token: Annotated[str, INTERNAL] = ""
     """The token of that plan's evaluation: a large plan is stored in parts, each at an index of its own."""
+    plan_snapshot_index: Annotated[int, INTERNAL] = 0
+    """The index of the state on which that plan was made: all its parts have it, and no other plan of the token."""

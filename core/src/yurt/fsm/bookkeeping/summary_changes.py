@@ -17,6 +17,7 @@ from yurt.state.tables import JobKey
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job
+from yurt.structs.plan import Plan
 from yurt.structs.summary import JobChildrenSummary, JobSummary, TaskGroupSummary
 
 SUMMARY_FIELDS: Final = {
@@ -41,7 +42,7 @@ class SummaryChanges:
         self._index = index
         self._counts: dict[JobKey, dict[tuple[str, str], int]] = {}
         self._queued: dict[JobKey, dict[str, int]] = {}
-        self._plans: dict[JobKey, str] = {}
+        self._plans: dict[JobKey, Plan] = {}
         self._registrations: dict[JobKey, int | None] = {}
         """The create index of the job that a summary counts for; None without a summary."""
 
@@ -88,9 +89,10 @@ class SummaryChanges:
         """Record the queued placements by group from the job's evaluation."""
         self._queued.setdefault(key, {}).update(queued)
 
-    def note_plan(self, key: JobKey, token: str) -> None:
-        """Record that the plan of an evaluation with this token placed allocations of the job."""
-        self._plans[key] = token
+    def note_plan(self, plan: Plan) -> None:
+        """Record that a plan placed allocations of its job."""
+        key = (plan.namespace, plan.job_id)
+        self._plans[key] = plan
         self._counts.setdefault(key, {})
 
     def write(self) -> None:
@@ -112,9 +114,15 @@ class SummaryChanges:
             existing = summary.summary.get(group)
             if existing is not None and existing.queued != queued:
                 changed.setdefault(group, {})["queued"] = queued
-        if key in self._plans:
-            summary = replace(summary, plan_index=self._index, plan_token=self._plans[key])
-        if changed or key in self._plans:
+        plan = self._plans.get(key)
+        if plan is not None:
+            summary = replace(
+                summary,
+                plan_index=self._index,
+                plan_token=plan.eval_token,
+                plan_snapshot_index=plan.snapshot_index,
+            )
+        if changed or plan is not None:
             groups = dict(summary.summary)
             for group, fields in changed.items():
                 groups[group] = replace(groups.get(group, TaskGroupSummary()), **fields)

@@ -23,7 +23,7 @@ from yurt.broker import Delivery
 from yurt.rules.bounds import is_costly
 from yurt.runtime.metrics import Metrics
 from yurt.runtime.supervise import outcome_of
-from yurt.sdk.errors import Reason, YurtError
+from yurt.sdk.errors import Reason, Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.server.log.replica import Replica
 from yurt.server.peers import PlanReply
@@ -236,7 +236,9 @@ class Worker:
         limit = scheduler.max_attempts(evaluation.type)
         tries = 1 if refused.is_empty else 0
         while tries < limit:
-            await self._waiter.wait_index(refused.refresh_index, timeout_s=INDEX_WAIT_S)
+            if not await self._waiter.wait_index(refused.refresh_index, timeout_s=INDEX_WAIT_S):
+                # Without the accepted part of the last plan, the next one would place it again.
+                raise Unavailable(f"this server has not reached index {refused.refresh_index}, of the refused plan")
             view, seed = self._work.view(), self._seed()
             record = self._record(view, seed, tries)
             attempt = partial(

@@ -90,7 +90,11 @@ ADDED_FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, Addition]]] = {
     DeviceHealth: {"trial": Addition(DEVICE_PART_RULES, "")},
     DeviceAccounting: {"unattributed_ms": Addition(RECLAIM_RULES, "")},
     IdleReport: {"job_version": Addition(RECLAIM_RULES, "")},
-    JobSummary: {"plan_index": Addition(PLAN_ORDER_RULES, ""), "plan_token": Addition(PLAN_ORDER_RULES, "")},
+    JobSummary: {
+        "plan_index": Addition(PLAN_ORDER_RULES, ""),
+        "plan_token": Addition(PLAN_ORDER_RULES, ""),
+        "plan_snapshot_index": Addition(PLAN_ORDER_RULES, ""),
+    },
     IdleState: {
         "spared_by_use": Addition(RECLAIM_RULES, ""),
         "spared_by_keep": Addition(RECLAIM_RULES, ""),
