@@ -93,11 +93,21 @@ def _job_index(edit: Edit, evaluation: Evaluation) -> int:
 
 
 def _cancel_needless(edit: Edit, done: Evaluation) -> None:
-    for eval_id in edit.tx.keys_where(Tables.evals, "live", (done.namespace, done.job_id)):
-        other = edit.evaluation(eval_id)
-        if other is None or other.create_index == edit.index or not (why := _why_needless(edit, other, done)):
-            continue
-        assert eval_id != done.id, (eval_id, "a complete evaluation is not among the live ones")
+    live = map(edit.evaluation, edit.tx.keys_where(Tables.evals, "live", (done.namespace, done.job_id)))
+    others = [other for other in live if other is not None and other.create_index != edit.index]
+    if not done.failed_tg_allocs:
+        blocked = (other for other in others if other.status == status.EVAL_BLOCKED)
+        _cancel(edit, done, blocked, why=f'evaluation "{done.id}" successful')
+    limits = [other for other in others if _is_disconnect_limit(other)]
+    if limits and edit.rules_version >= PAST_DISCONNECT_RULES:
+        awaited = _awaited_limits(edit, done)
+        _cancel(edit, done, (other for other in limits if other.id not in awaited), why=NO_LONGER_DISCONNECTED)
+
+
+def _cancel(edit: Edit, done: Evaluation, others: Iterable[Evaluation], *, why: str) -> None:
+    """Cancel other evaluations of the job, which have nothing left to do after a complete one."""
+    for other in others:
+        assert other.id != done.id, (done.id, "a complete evaluation is not among the live ones")
         canceled = replace(
             other,
             status=status.EVAL_CANCELED,
@@ -108,19 +118,20 @@ def _cancel_needless(edit: Edit, done: Evaluation) -> None:
         edit.put_evaluation(canceled)
 
 
-def _why_needless(edit: Edit, other: Evaluation, done: Evaluation) -> str:
-    """Why another evaluation of the job has nothing left to do after a complete one, or ''."""
-    if other.status == status.EVAL_BLOCKED:
-        return "" if done.failed_tg_allocs else f'evaluation "{done.id}" successful'
-    if other.triggered_by != status.TRIGGER_MAX_DISCONNECT or edit.rules_version < PAST_DISCONNECT_RULES:
-        return ""
-    # The allocations of a plan in parts refer to it from the end of its own evaluation on, which one job has at a time.
+def _is_disconnect_limit(evaluation: Evaluation) -> bool:
+    return evaluation.status != status.EVAL_BLOCKED and evaluation.triggered_by == status.TRIGGER_MAX_DISCONNECT
+
+
+def _awaited_limits(edit: Edit, done: Evaluation) -> frozenset[str]:
+    """The follow-up evaluations of the job's unknown allocations."""
+    # The allocations of a plan in parts refer to theirs from the end of the plan's own evaluation on, and a job has one
+    # evaluation at a time. All are found in one pass: a job may have many allocations and many time limits.
     alloc_ids = edit.tx.keys_where(Tables.allocs, "job", (done.namespace, done.job_id))
-    is_awaited = any(
-        alloc.followup_eval_id == other.id and alloc.client_status == status.CLIENT_UNKNOWN
+    return frozenset(
+        alloc.followup_eval_id
         for alloc in edit.tx.rows(Tables.allocs, alloc_ids)
+        if alloc.client_status == status.CLIENT_UNKNOWN
     )
-    return "" if is_awaited else NO_LONGER_DISCONNECTED
 
 
 def why_evaluation_stays(state: Snapshot, evaluation: Evaluation) -> str:
