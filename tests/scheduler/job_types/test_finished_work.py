@@ -6,13 +6,14 @@ import pytest
 from yurt import scheduler
 from yurt.fsm import apply
 from yurt.scheduler.attempts import Attempt
-from yurt.sdk.value import replace
+from yurt.sdk.value import replace, seconds
 from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.alloc import Allocation, DesiredTransition, TaskState
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, Plan
+from yurt.structs.policies import DisconnectStrategy, ReschedulePolicy
 from yurt.structs.rules import FINISHED_WORK_RULES, RULES_VERSION
 from yurt.structs.status import JOB_BATCH, JOB_SERVICE, JOB_SYSBATCH, ClientStatus, EvalType
 from yurt.testing import factories
@@ -20,9 +21,9 @@ from yurt.testing import factories
 FIRST, SECOND = (factories.number_id(number, kind=1) for number in (1, 2))
 
 
-def _job(kind: EvalType, env: str = "0") -> Job:
+def _job(kind: EvalType, env: str = "0", **policies: object) -> Job:
     task = factories.task(env={"V": env})
-    group = factories.group("once", 1, update=None, reschedule_policy=None, tasks=(task,))
+    group = factories.group("once", 1, tasks=(task,), **{"update": None, "reschedule_policy": None, **policies})
     return factories.job("once", type=kind, task_groups=(group,))
 
 
@@ -47,9 +48,11 @@ def _reported(state: Snapshot, alloc: Allocation, status: ClientStatus) -> Snaps
     return _with(state, c.UpdateAllocsFromClient(updates=(update,), now=factories.NOW))
 
 
-def _running(kind: EvalType = JOB_BATCH) -> tuple[Snapshot, Allocation]:
+def _running(kind: EvalType = JOB_BATCH, **policies: object) -> tuple[Snapshot, Allocation]:
     """The job runs on the first node; a second one is there for a job that may move."""
-    state = _with(Snapshot.empty(), c.RegisterNode(node=factories.node(FIRST)), c.RegisterJob(job=_job(kind)))
+    state = _with(
+        Snapshot.empty(), c.RegisterNode(node=factories.node(FIRST)), c.RegisterJob(job=_job(kind, **policies))
+    )
     state = _with(state, c.ApplyPlan(plan=_attempt(state).plan))
     (alloc,) = state.allocs.values()
     if kind != JOB_SYSBATCH:
@@ -118,3 +121,38 @@ def test_nothing_is_preempted_for_a_replacement_that_is_left_out() -> None:
     preempted = AllocStop(id=placed.id, node_id=SECOND, desired_status="evict", preempted_by=plan.placements[0].id)
     state = _with(_reported(state, alloc, "complete"), c.ApplyPlan(plan=replace(plan, preemptions=(preempted,))))
     assert state.allocs[placed.id].desired_status == "run"
+
+
+def _failed_stand_in() -> tuple[Snapshot, Allocation, Attempt]:
+    """What stood in for an allocation out of contact has failed; the plan for the next one, not applied yet."""
+    again = ReschedulePolicy(attempts=3, interval=seconds(3600), delay_function="constant")
+    state, alloc = _running(
+        disconnect=DisconnectStrategy(lost_after=seconds(600), replace=True), reschedule_policy=again
+    )
+    state = _with(state, c.SetNodeStatus(node_id=FIRST, status="disconnected", updated_at=1))
+    state = _with(state, c.ApplyPlan(plan=_attempt(state).plan))
+    (other,) = (each for each in state.allocs.values() if each.id != alloc.id)
+    state = _reported(_reported(state, other, "running"), other, "failed")
+    made = _attempt(state)
+    assert [each.previous_allocation for each in made.plan.placements] == [other.id]
+    return _with(state, c.SetNodeStatus(node_id=FIRST, status="initializing", updated_at=2)), alloc, made
+
+
+@pytest.mark.parametrize("rules", [FINISHED_WORK_RULES - 1, FINISHED_WORK_RULES])
+def test_what_completes_out_of_contact_is_not_run_again_for_the_failed_one_that_stood_in(rules: int) -> None:
+    state, alloc, made = _failed_stand_in()
+    state = _with(_reported(state, alloc, "complete"), c.ApplyPlan(plan=made.plan), rules=rules)
+    if rules < FINISHED_WORK_RULES:
+        assert len(state.allocs) == 3
+        return
+    assert len(state.allocs) == 2
+    assert [each.triggered_by for each in state.evals.where("status", "pending")] == ["alloc-stop"]
+    assert _attempt(state).plan.is_empty, "the scheduler decides the same: no evaluation follows another for ever"
+
+
+@pytest.mark.parametrize("end", ["still away", "failed"])
+def test_the_one_that_stood_in_is_rescheduled_while_its_original_has_not_completed(end: str) -> None:
+    state, alloc, made = _failed_stand_in()
+    state = _reported(state, alloc, "failed") if end == "failed" else state
+    state = _with(state, c.ApplyPlan(plan=made.plan))
+    assert len(state.allocs) == 3

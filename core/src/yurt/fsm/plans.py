@@ -47,6 +47,7 @@ from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placeme
 from yurt.structs.predicates import (
     alloc_index,
     has_completed,
+    has_returned_done,
     is_canary,
     is_client_terminal,
     is_gang_member,
@@ -70,6 +71,8 @@ from yurt.structs.summary import JobSummary
 
 GROUP_OF: Final = attrgetter("job_version", "task_group")
 RUNNING_ONCE: Final = (status.JOB_BATCH, status.JOB_SYSBATCH)
+ORIGINALS_MAX: Final = 64
+"""The number of predecessors of a replaced allocation among which one that was out of contact is looked for."""
 DESIRED: Final = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
 CLIENT: Final = frozenset[object]({None, "", *SUMMARY_FIELDS})
 """The client statuses that a plan may set, and what stands for none."""
@@ -211,24 +214,44 @@ def _without_finished(edit: Edit, plan: Plan) -> Plan:
 
 
 def _replaces_finished(edit: Edit, plan: Plan, placement: Placement) -> bool:
-    """Whether a placement would do again what the allocation that it replaces has done in the same version.
+    """Whether a placement would do again what has been done in the same version: by the allocation that it replaces, or
+    by one that was out of contact and for which the failed one stood in.
 
-    The scheduler asks the same (`scheduler.reconcile.replacements`, `scheduler.job_types.system_diff`).
+    The scheduler asks the same (`scheduler.reconcile.replacements`, `scheduler.job_types.system_diff`): otherwise each
+    evaluation of the job would be followed by another.
     """
-    previous = edit.tx.base.allocs.get(placement.previous_allocation)
-    if previous is None or previous.job is None or previous.client_status != status.CLIENT_COMPLETE:
+    allocs, job = edit.tx.base.allocs, _version(edit, plan, placement.job_version)
+    replaced = allocs.get(placement.previous_allocation)
+    if replaced is None or job is None or job.type not in RUNNING_ONCE:
         return False
-    job = _version(edit, plan, placement.job_version)
-    is_same = job is not None and (job.create_index, job.version) == (previous.job.create_index, previous.job.version)
-    if not is_same or previous.job.type not in RUNNING_ONCE:
+    if replaced.client_status != status.CLIENT_FAILED:
+        return _is_work_done(replaced, job)
+    original: Allocation | None = replaced
+    for _ in range(ORIGINALS_MAX):
+        original = allocs.get(original.previous_allocation) if original is not None else None
+        if original is None or original.name != replaced.name or not _is_of(original, job):
+            return False
+        if has_returned_done(original) and original.desired_status == status.DESIRED_RUN:
+            return True
+    return False
+
+
+def _is_work_done(alloc: Allocation, job: Job) -> bool:
+    """Whether an allocation to replace has completed for this version of a batch job."""
+    if alloc.client_status != status.CLIENT_COMPLETE or not _is_of(alloc, job):
         return False
-    match previous.desired_status:
+    match alloc.desired_status:
         case status.DESIRED_STOP:
-            return has_completed(previous) and not previous.desired_transition.reschedule
+            return has_completed(alloc) and not alloc.desired_transition.reschedule
         case status.DESIRED_EVICT:
-            return has_done_its_work(previous)
+            return has_done_its_work(alloc)
         case _:
             return True
+
+
+def _is_of(alloc: Allocation, job: Job) -> bool:
+    own = alloc.job
+    return own is not None and (own.create_index, own.version) == (job.create_index, job.version)
 
 
 def beyond_guarantees(edit: Edit, plan: Plan) -> Rejected | None:

@@ -100,6 +100,14 @@ def has_completed(alloc: Allocation) -> bool:
     return succeeded and alloc.client_status == status.CLIENT_COMPLETE
 
 
+def has_returned_done(alloc: Allocation) -> bool:
+    """Whether its client returned and reported success, so that no replacement is needed (invariant D4)."""
+    if alloc.client_status != status.CLIENT_COMPLETE:
+        return False
+    log = [entry.value for entry in alloc.alloc_states if entry.field == "ClientStatus"]
+    return bool(log) and log[-1] == status.CLIENT_UNKNOWN
+
+
 def is_gang_member(alloc: Allocation, job: Job | None) -> bool:
     """Whether an allocation of a gang counts towards its minimum: it runs, or has completed in this version of a batch
     job."""

@@ -12,7 +12,7 @@ from yurt.scheduler.reconcile.reschedule_policy import SOON, due
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.node import Node
-from yurt.structs.predicates import has_completed
+from yurt.structs.predicates import has_completed, has_returned_done
 from yurt.structs.queueing.requeue import (
     IDLE_DELAY,
     behind_until,
@@ -27,7 +27,6 @@ from yurt.structs.status import (
     CLIENT_FAILED,
     CLIENT_LOST,
     CLIENT_TERMINAL,
-    CLIENT_UNKNOWN,
     DEPLOYMENT_ACTIVE,
     DESIRED_EVICT,
     DESIRED_STOP,
@@ -66,7 +65,7 @@ def split(
     result = Replacements([], [], [], [])
     for alloc in allocs:
         is_terminal = alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL
-        if is_terminal and alloc.next_allocation and not (is_batch and _returned_done(alloc)):
+        if is_terminal and alloc.next_allocation and not (is_batch and has_returned_done(alloc)):
             continue
         if requeue_policy(alloc) is not None:
             at = behind_until(alloc) if waited_for(alloc) in basis.waiting_evals else 0
@@ -186,9 +185,3 @@ def _service(alloc: Allocation) -> bool | None:
     if alloc.client_status in (CLIENT_COMPLETE, CLIENT_LOST):
         return None
     return alloc.client_status == CLIENT_FAILED
-
-
-def _returned_done(alloc: Allocation) -> bool:
-    """Whether its client returned and reported success, so that no replacement is needed (invariant D4)."""
-    log = [entry.value for entry in alloc.alloc_states if entry.field == "ClientStatus"]
-    return bool(log) and log[-1] == CLIENT_UNKNOWN and alloc.client_status == CLIENT_COMPLETE
