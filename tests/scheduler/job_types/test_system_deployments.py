@@ -148,3 +148,41 @@ def test_a_node_that_comes_back_has_a_deployment_of_its_own() -> None:
     assert _deployment(state).task_groups["web"].desired_total == 1
     state, _ = _evaluated(_healthy(state))
     assert _deployment(state).status == "successful"
+
+
+@pytest.mark.parametrize("event", LEAVING)
+def test_a_version_that_ran_on_no_node_is_not_stable_and_the_next_node_gets_it_with_a_deployment(event: str) -> None:
+    state, _ = _evaluated(_cluster(SMALL))
+    assert _deployment(state).status == "running"
+    state, _ = _evaluated(_with(state, LEAVING[event]))
+    first = _deployment(state)
+    assert (first.status, first.status_description) == (
+        "cancelled", "Cancelled because all nodes left before the version was healthy on one",
+    )  # fmt: skip
+    assert not state.jobs["default", "agent"].stable
+    made = _evaluated(state)[1]
+    assert made.plan.is_empty, "once is enough"
+
+    state = _with(state, c.RegisterNode(node=_node(FIRST)), c.PutHostVolume(volume=_volume(FIRST)))
+    state, made = _evaluated(state)
+    assert len(made.plan.placements) == 1 and _deployment(state).id != first.id
+    state, _ = _evaluated(_healthy(state))
+    assert _deployment(state).status == "successful" and state.jobs["default", "agent"].stable
+
+
+def test_outdated_allocations_on_nodes_that_come_back_are_replaced_after_a_cancelled_deployment() -> None:
+    state, _ = _evaluated(_healthy(_evaluated(_cluster(FIRST))[0]))
+    assert _deployment(state).status == "successful"
+    ask = factories.task(env={"V": "1"})
+    vast = replace(ask, resources=replace(ask.resources, cpu=10**6))
+    job = _job("1")
+    group = replace(job.task_groups[0], tasks=(vast,))
+    state, _ = _evaluated(_with(state, c.RegisterJob(job=replace(job, task_groups=(group,)))))
+    state, _ = _evaluated(_with(state, c.SetNodeEligibility(node_id=FIRST, eligibility="ineligible")))
+    assert _deployment(state).status == "cancelled" and not state.jobs["default", "agent"].stable
+    node = _node(FIRST)
+    cpu = replace(node.node_resources.cpu, cpu_shares=10**7)
+    larger = replace(node, node_resources=replace(node.node_resources, cpu=cpu))
+    eligible = c.SetNodeEligibility(node_id=FIRST, eligibility="eligible")
+    state, made = _evaluated(_with(state, c.RegisterNode(node=larger), eligible))
+    assert len(made.plan.placements) == 1 and _deployment(state).status == "running"

@@ -51,8 +51,8 @@ LEAVING_WRITER_RULES: Final = 13
 """From here on `apply` refuses an allocation that would write to a volume with a single writer next to a live one of
 its own name, such as the one that a canary is to replace, unless that one is stopped."""
 FINISHED_WORK_RULES: Final = 13
-"""From here on `apply` leaves out the replacement of a batch allocation that has completed, or whose original has, since
-the plan was made, and evaluates its job again."""
+"""From here on `apply` leaves out the replacement of a batch allocation if that one has completed since the plan was
+made, or if it failed and its original has; the job is evaluated again."""
 CSI_CLAIM_RULES: Final = 13
 """From here on `apply` counts the CSI volumes of allocations whose job was deleted or asks for no CSI volume any more,
 and compares the access modes of all claims on a volume."""

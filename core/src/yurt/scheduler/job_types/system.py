@@ -15,7 +15,7 @@ from yurt.scheduler.job_types.node_placement import NodePlacement
 from yurt.scheduler.job_types.outcome import completed
 from yurt.scheduler.job_types.plan_draft import PlanDraft
 from yurt.scheduler.job_types.system_diff import Counts, SystemDiff, stop, stop_live
-from yurt.scheduler.job_types.system_rollout import SystemRollout
+from yurt.scheduler.job_types.system_rollout import SystemRollout, has_lost_all_nodes
 from yurt.scheduler.placing.group_placer import GroupPlacer
 from yurt.scheduler.reconcile import results as why
 from yurt.scheduler.reconcile.classify import is_abandoned
@@ -75,6 +75,8 @@ class SystemAttempt:
                 stop(draft, self.view, StopRequest(alloc, why.LOST, CLIENT_LOST))
         latest = context.snapshot.latest_deployment(context.evaluation.namespace, context.evaluation.job_id)
         current = cancel_unneeded(latest, job, draft.results)
+        if current is not None and has_lost_all_nodes(current):
+            current = None
         if job is None or job.stop:
             counts = stop_live(context, draft, self.view, frozenset())
         else:

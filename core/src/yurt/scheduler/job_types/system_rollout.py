@@ -5,7 +5,8 @@ others wait for its promotion. After that, and without canaries, at most `max_pa
 
 A deployment counts the nodes that it begins with. Some of them may leave before they have the new version: they are
 removed, become ineligible or lose a volume. Then it ends without them, once nothing is left to place, update or wait
-for: no deadline would end it otherwise, or its deadline would fail a version that runs well everywhere.
+for: no deadline would end it otherwise, or its deadline would fail a version that runs well everywhere. If its version
+has been healthy on none of them, it is cancelled: success would mark a version stable that nobody has seen run.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.predicates import is_canary, is_terminal
 from yurt.structs.status import (
     DEPLOYMENT_ACTIVE,
+    DEPLOYMENT_CANCELLED,
     DEPLOYMENT_PAUSED,
     DEPLOYMENT_SUCCESSFUL,
     JOB_SYSTEM,
 )
+
+SUCCESSFUL = "Deployment completed successfully"
+NODES_LEFT = "Cancelled because all nodes left before the version was healthy on one"
 
 
 class SystemRollout:
@@ -141,10 +146,10 @@ class SystemRollout:
             return
         if all(self._is_over(name, state, counts.get(name, {})) for name, state in current.task_groups.items()):
             results.deployment_updates.append(
-                DeploymentUpdate(
-                    deployment_id=current.id,
-                    status=DEPLOYMENT_SUCCESSFUL,
-                    status_description="Deployment completed successfully",
+                DeploymentUpdate(deployment_id=current.id, status=DEPLOYMENT_SUCCESSFUL, status_description=SUCCESSFUL)
+                if is_proven(current)
+                else DeploymentUpdate(
+                    deployment_id=current.id, status=DEPLOYMENT_CANCELLED, status_description=NODES_LEFT
                 )
             )
 
@@ -163,6 +168,16 @@ class SystemRollout:
             for alloc in self._context.allocs
             if _is_live_in(alloc, self.current, name) and alloc.id not in stopped
         )
+
+
+def is_proven(deployment: Deployment) -> bool:
+    """Whether an allocation of the deployment has become healthy: only then its version may be marked stable."""
+    return any(state.healthy_allocs for state in deployment.task_groups.values())
+
+
+def has_lost_all_nodes(deployment: Deployment) -> bool:
+    """Whether the deployment was cancelled before its version ran anywhere: the next nodes begin a deployment anew."""
+    return deployment.status == DEPLOYMENT_CANCELLED and not is_proven(deployment)
 
 
 def canaries_of(percent: int, nodes: int) -> int:
