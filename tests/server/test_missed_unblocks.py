@@ -56,6 +56,20 @@ def ready(state: Snapshot) -> int:
     return queue.broker.ready
 
 
+@pytest.mark.parametrize(
+    "left",
+    [c.SetNodeEligibility(node_id=NODE.id, eligibility="ineligible"), c.DeleteNodes(node_ids=(NODE.id,))],
+    ids=["ineligible", "removed"],
+)
+def test_what_waits_for_a_node_that_left_before_the_term_is_woken(replica: Replica, left: c.AnyCommand) -> None:
+    evaluation = blocked(replica, WAITS["for a node"])
+    replica.apply(left, c.UpsertEvaluations(evaluations=(evaluation,)))
+    assert ready(replica.state) == 1
+    again = replace(evaluation, snapshot_index=replica.state.index)
+    replica.apply(c.UpsertEvaluations(evaluations=(again,)))
+    assert ready(replica.state) == 0, "it was planned without the node"
+
+
 @pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
 @pytest.mark.parametrize("is_stored_first", [True, False])
 def test_what_was_freed_before_the_term_wakes_what_waits(

@@ -3,7 +3,8 @@
 The leader before may have woken an evaluation in its memory alone, and lost its term before a worker took it: in the
 state it is blocked still. So a term begins with the news that the state shows: allocations that have ended, and nodes,
 volumes, namespaces and quotas that changed after the snapshot of the oldest blocked evaluation. Rows that were deleted
-since show nothing; garbage collection leaves ended allocations for longer than an evaluation waits for its worker.
+since show nothing, except nodes that evaluations wait for by ID; garbage collection leaves ended allocations for longer
+than an evaluation waits for its worker.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ def unblock_missed(
         if index > since and is_ready(node):
             blocked.unblock_node(node.id, index=index)
             blocked.unblock_class(node.computed_class, index=index)
+    for node_id in {evaluation.node_id for evaluation in evaluations} - {""}:
+        left = state.nodes.get(node_id)
+        if left is None or not is_ready(left):
+            blocked.unblock_node(node_id, index=state.nodes.index if left is None else left.modify_index)
     for name in {evaluation.quota_limit_reached for evaluation in evaluations} - {""}:
         from yurt.state.quota_totals import members_of
 
