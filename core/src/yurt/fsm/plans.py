@@ -29,6 +29,7 @@ from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.state.claims import csi_requests, refusal, source_of
+from yurt.state.finished_work import is_work_done
 from yurt.state.host_volumes import host_requests
 from yurt.structs import status
 from yurt.structs.alloc import (
@@ -46,8 +47,6 @@ from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
 from yurt.structs.predicates import (
     alloc_index,
-    has_completed,
-    has_returned_done,
     is_canary,
     is_client_terminal,
     is_gang_member,
@@ -55,7 +54,6 @@ from yurt.structs.predicates import (
     is_server_terminal,
 )
 from yurt.structs.queueing.idle import idle_policy_of, is_same_policy, unmeasured
-from yurt.structs.queueing.requeue import has_done_its_work
 from yurt.structs.rules import (
     CSI_CLAIM_RULES,
     DEVICE_CHECK_RULES,
@@ -70,9 +68,6 @@ from yurt.structs.status import ClientStatus, NotGiven
 from yurt.structs.summary import JobSummary
 
 GROUP_OF: Final = attrgetter("job_version", "task_group")
-RUNNING_ONCE: Final = (status.JOB_BATCH, status.JOB_SYSBATCH)
-ORIGINALS_MAX: Final = 64
-"""The number of predecessors of a replaced allocation among which one that was out of contact is looked for."""
 DESIRED: Final = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
 CLIENT: Final = frozenset[object]({None, "", *SUMMARY_FIELDS})
 """The client statuses that a plan may set, and what stands for none."""
@@ -199,7 +194,9 @@ def _without_finished(edit: Edit, plan: Plan) -> Plan:
     dropped = {
         each.id: each.previous_allocation
         for each in plan.placements
-        if each.previous_allocation and _replaces_finished(edit, plan, each)
+        if each.previous_allocation
+        and (job := _version(edit, plan, each.job_version)) is not None
+        and is_work_done(edit.tx.base, each.previous_allocation, job)
     }
     if not dropped:
         return plan
@@ -211,47 +208,6 @@ def _without_finished(edit: Edit, plan: Plan) -> Plan:
         attributes=tuple(each for each in plan.attributes if each.id not in finished),
         preemptions=tuple(each for each in plan.preemptions if each.preempted_by not in dropped),
     )
-
-
-def _replaces_finished(edit: Edit, plan: Plan, placement: Placement) -> bool:
-    """Whether a placement would do again what has been done in the same version: by the allocation that it replaces, or
-    by one that was out of contact and for which the failed one stood in.
-
-    The scheduler asks the same (`scheduler.reconcile.replacements`, `scheduler.job_types.system_diff`): otherwise each
-    evaluation of the job would be followed by another.
-    """
-    allocs, job = edit.tx.base.allocs, _version(edit, plan, placement.job_version)
-    replaced = allocs.get(placement.previous_allocation)
-    if replaced is None or job is None or job.type not in RUNNING_ONCE:
-        return False
-    if replaced.client_status != status.CLIENT_FAILED:
-        return _is_work_done(replaced, job)
-    original: Allocation | None = replaced
-    for _ in range(ORIGINALS_MAX):
-        original = allocs.get(original.previous_allocation) if original is not None else None
-        if original is None or original.name != replaced.name or not _is_of(original, job):
-            return False
-        if has_returned_done(original) and original.desired_status == status.DESIRED_RUN:
-            return True
-    return False
-
-
-def _is_work_done(alloc: Allocation, job: Job) -> bool:
-    """Whether an allocation to replace has completed for this version of a batch job."""
-    if alloc.client_status != status.CLIENT_COMPLETE or not _is_of(alloc, job):
-        return False
-    match alloc.desired_status:
-        case status.DESIRED_STOP:
-            return has_completed(alloc) and not alloc.desired_transition.reschedule
-        case status.DESIRED_EVICT:
-            return has_done_its_work(alloc)
-        case _:
-            return True
-
-
-def _is_of(alloc: Allocation, job: Job) -> bool:
-    own = alloc.job
-    return own is not None and (own.create_index, own.version) == (job.create_index, job.version)
 
 
 def beyond_guarantees(edit: Edit, plan: Plan) -> Rejected | None:
@@ -313,8 +269,8 @@ def _check(edit: Edit, plan: Plan, writers: PlanWriters) -> Rejected | None:
 def _made_without_earlier(edit: Edit, plan: Plan) -> Rejected | None:
     """The rejection of a plan whose state lacked the placements of an earlier plan of its job.
 
-    It would place the job again, or not stop what that plan placed. The evaluations of a job are attempted in turn, but
-    the state of a server that follows may be older than the turn.
+    It would place the job again, or not stop what that plan placed. The evaluations of a job are attempted one after
+    the other, but the state of a follower may lack the plan of the one before.
     """
     if edit.rules_version < PLAN_ORDER_RULES or not plan.snapshot_index:
         return None

@@ -1,0 +1,56 @@
+"""Whether the work of a batch allocation that is to be replaced has been done (invariant D4)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from yurt.state.store import Snapshot
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.job import Job
+from yurt.structs.predicates import has_completed, has_returned_done
+from yurt.structs.queueing.requeue import has_done_its_work
+
+RUNNING_ONCE: Final = (status.JOB_BATCH, status.JOB_SYSBATCH)
+ORIGINALS_MAX: Final = 64
+"""The number of predecessors of a failed allocation that are examined: one may have been out of contact."""
+
+
+def is_work_done(snapshot: Snapshot, alloc_id: str, job: Job) -> bool:
+    """Whether a replacement would do again what has been done in this version of the job: by the allocation itself or,
+    if it failed, by an original that was out of contact and that it stood in for.
+
+    The scheduler decides the same (`scheduler.reconcile.replacements`, `scheduler.job_types.system_diff`): otherwise
+    each evaluation of the job would be followed by another.
+    """
+    alloc = snapshot.allocs.get(alloc_id)
+    if alloc is None or job.type not in RUNNING_ONCE:
+        return False
+    if alloc.client_status != status.CLIENT_FAILED:
+        return _has_done_all(alloc, job)
+    original: Allocation | None = alloc
+    for _ in range(ORIGINALS_MAX):
+        original = snapshot.allocs.get(original.previous_allocation) if original is not None else None
+        if original is None or original.name != alloc.name or not _is_of(original, job):
+            return False
+        if has_returned_done(original) and original.desired_status == status.DESIRED_RUN:
+            return True
+    return False
+
+
+def _has_done_all(alloc: Allocation, job: Job) -> bool:
+    """Whether an allocation to replace has completed for this version of a batch job."""
+    if alloc.client_status != status.CLIENT_COMPLETE or not _is_of(alloc, job):
+        return False
+    match alloc.desired_status:
+        case status.DESIRED_STOP:
+            return has_completed(alloc) and not alloc.desired_transition.reschedule
+        case status.DESIRED_EVICT:
+            return has_done_its_work(alloc)
+        case _:
+            return True
+
+
+def _is_of(alloc: Allocation, job: Job) -> bool:
+    own = alloc.job
+    return own is not None and (own.create_index, own.version) == (job.create_index, job.version)
