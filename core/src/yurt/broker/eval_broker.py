@@ -43,8 +43,8 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True):
     evaluation: Evaluation
     token: str
     stored_index: int = 0
-    """The leader's index at the delivery to another server: with it the plans of the job's earlier evaluations are in a
-    state. 0 for the leader's own workers, and from a leader of an earlier version."""
+    """The leader's index when it delivered to another server: a state of this index has the plans of the job's earlier
+    evaluations. 0 for the leader's own workers, and from a leader of an earlier version."""
 
     @property
     def needed_index(self) -> int:

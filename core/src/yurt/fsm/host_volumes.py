@@ -263,7 +263,7 @@ def _is_second(place: NodeVolume, request: VolumeRequest, own: str, known: dict[
 
 
 def _leaving_of(edit: Edit, plan: Plan) -> Callable[[str], bool]:
-    """Whether the plan, or a part before, asks an allocation to end; earlier rules took it for granted."""
+    """Tells whether the plan, or an earlier one, asks an allocation to end; earlier rules assumed so for all."""
     if edit.rules_version < LEAVING_WRITER_RULES:
         return lambda _: True
     stopped = {stop.id for stop in (*plan.stops, *plan.preemptions)}

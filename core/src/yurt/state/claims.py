@@ -101,10 +101,11 @@ def refusal(
 
 
 def conflict_of(request: VolumeRequest, source: str, others: list[Claim], *, compares_all: bool = True) -> str:
-    """The reason why the claims of others exclude the request, or "". All who have a volume share one mode.
+    """The reason why the claims of others exclude the request, or "". All users of a volume share one mode.
 
-    The allocations of a job whose new version asks for another mode wait for those of the old one, and have claims by
-    then. By the rules before `CSI_CLAIM_RULES` (not `compares_all`) only the first claim's mode counted.
+    Claims on one volume may differ in their mode: allocations of a new version that asks for another mode have claims
+    while they wait for the end of those of the old version. By the rules before `CSI_CLAIM_RULES` (not `compares_all`)
+    only the mode of the first claim counted.
     """
     mode = request.access_mode
     if mode in READERS_ONLY and not request.read_only:

@@ -1,8 +1,9 @@
 """Dynamic host volumes: whether a group's request fits one, its writers, and sticky claims.
 
 A request without an access mode is content with any that allows what it does. A single writer shares its volume with
-readers only, whether it or the other one came first; a former allocation of the same name does not count once it is
-asked to end, for its successor waits for its end. A canary's predecessor is not: both would write until the promotion.
+readers only, whether it or the other one came first. A former allocation of the same name does not count once it has
+been asked to end, because its successor waits for that end. A canary's predecessor is not asked to end before the
+promotion: it counts, or both would write until then.
 """
 
 from __future__ import annotations
@@ -70,14 +71,14 @@ class NodeVolume(NamedTuple):
 
 
 class NewWriter(NamedTuple):
-    """An allocation to be placed: its job's key and its name; `is_leaving` says whether a plan stops an allocation."""
+    """An allocation to place: the key of its job, its name, and whether its plan stops an allocation (`is_leaving`)."""
 
     key: tuple[str, str]
     name: str
     is_leaving: Callable[[str], bool]
 
     def succeeds(self, alloc: Allocation) -> bool:
-        """Whether it is to replace the allocation, which has been asked to end or is in its plan."""
+        """Whether it replaces the allocation, which its plan stops or the servers have asked to end."""
         is_own = ((alloc.namespace, alloc.job_id), alloc.name) == (self.key, self.name)
         return is_own and (is_server_terminal(alloc) or self.is_leaving(alloc.id))
 

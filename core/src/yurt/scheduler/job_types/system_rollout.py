@@ -5,8 +5,8 @@ others wait for its promotion. After that, and without canaries, at most `max_pa
 
 A deployment counts the nodes that it begins with. Some of them may leave before they have the new version: they are
 removed, become ineligible or lose a volume. Then it ends without them, once nothing is left to place, update or wait
-for: no deadline would end it otherwise, or its deadline would fail a version that runs well everywhere. If its version
-has been healthy on none of them, it is cancelled: success would mark a version stable that nobody has seen run.
+for. Otherwise it would never end if none had been placed, or fail at its deadline although the version runs well. If
+its version has been healthy on no node, it is cancelled: success would mark a version stable that nobody has seen run.
 """
 
 from __future__ import annotations
@@ -154,13 +154,13 @@ class SystemRollout:
             )
 
     def _is_over(self, name: str, state: DeploymentState, counts: Mapping[str, int]) -> bool:
-        """Whether a group of the current deployment has its new version on all nodes that are still to have it."""
+        """Whether nothing is left to roll out in a group of the current deployment: nodes that left are not awaited."""
         if self._waiting.get(name):
             return False
         return is_group_complete(state) or (is_promoted(state) and not counts.get("place") and self._is_healthy(name))
 
     def _is_healthy(self, name: str) -> bool:
-        """Whether no allocation of the group in the current deployment has yet to become healthy."""
+        """Whether all allocations of the group in the current deployment that stay are healthy."""
         assert self.current is not None
         stopped = self._draft.stopped_ids()
         return all(

@@ -76,7 +76,7 @@ class UnblockEvents:
             unblock_guaranteed(self._blocked, self._current(), self._region, index=index)
         if shrunk:
             unblock_entitled(self._blocked, self._current(), dict.fromkeys(shrunk, index), region=self._region)
-        # What waited for such a node has nothing to wait for, and its job's deployment may end without it.
+        # Evaluations that waited for a closed node wait for nothing now, and deployments may end without the node.
         ended = [each for node_id in sorted(closed) for each in self._blocked.unblock_node(node_id, index=index)]
         return [*ended, *self._note_nodes(freed, index)] if freed else ended
 
