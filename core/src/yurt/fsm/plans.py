@@ -97,7 +97,7 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, writers: PlanWrit
     _put_deployments(edit, plan)
     plan = _without_returned(edit, plan)
     placing = len(plan.placements)
-    plan = _without_finished(edit, plan)
+    plan = _without_finished(edit, plan, jobs)
     # Stops before placements: a volume or a name that a stopped allocation gives up is free for its replacement.
     for stop in (*plan.stops, *plan.preemptions):
         _stop(edit, plan, stop)
@@ -184,7 +184,7 @@ def _without_returned(edit: Edit, plan: Plan) -> Plan:
     )
 
 
-def _without_finished(edit: Edit, plan: Plan) -> Plan:
+def _without_finished(edit: Edit, plan: Plan, jobs: Mapping[int, Job | None]) -> Plan:
     """The plan without replacements of batch allocations that have completed since it was made.
 
     They stay as they are: one that was asked to stop now would not count as done. Nothing is preempted for them.
@@ -195,7 +195,7 @@ def _without_finished(edit: Edit, plan: Plan) -> Plan:
         each.id: each.previous_allocation
         for each in plan.placements
         if each.previous_allocation
-        and (job := _version(edit, plan, each.job_version)) is not None
+        and (job := jobs[each.job_version]) is not None
         and is_work_done(edit.tx.base, each.previous_allocation, job)
     }
     if not dropped:
