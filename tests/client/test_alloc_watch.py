@@ -66,11 +66,57 @@ def test_an_older_list_of_the_same_log_is_never_adopted(registered: int | None) 
     assert not known.is_of_new_log(listed(205, a=150))
 
 
-def test_a_newer_list_of_the_log_ends_what_a_registration_elsewhere_told() -> None:
+def test_a_newer_list_with_known_allocations_ends_what_a_registration_elsewhere_told() -> None:
     known = after(210, a=150)
     known.note_registration(6, seen_before=210)
-    known.take_over(listed(220, a=150), Changes())
+    known.begin_anew(listed(220, a=150))
     assert not known.is_of_new_log(listed(215, a=150))
+
+
+def test_an_empty_list_of_a_new_log_is_not_adopted_once_that_log_is_longer() -> None:
+    known = after(210, a=150)
+    known.note_registration(6, seen_before=210)
+    known.note_registration(230, seen_before=210)
+    assert known.is_unusable(listed(231)) and not known.is_of_new_log(listed(231))
+    restored = listed(240, a=150)
+    assert known.is_unusable(restored) and known.is_of_new_log(restored)
+    known.begin_anew(restored)
+    assert known.moved(restored) == ("a",), "its state is that of the snapshot"
+    assert not known.is_unusable(listed(250)), "from then on the lists follow each other"
+
+
+async def test_a_client_stops_nothing_while_a_new_log_outgrows_the_one_before() -> None:
+    env, server, database = FakeEnv(), FakeServerPort(), ClientDatabase(None)
+    await database.put_seen_index(210)
+    alloc, registered, taken = placed("node"), list[int](), list[Changes]()
+    watch = AllocWatch(server, env, database, node_id="node")
+    watch.restore([AllocRecord(id=alloc.id, alloc=replace(alloc, alloc_modify_index=150))])
+
+    def register_again() -> None:
+        registered.append(watch.seen_index)
+        server.index += 1
+        watch.note_registration(server.index, watch.seen_index)
+
+    async def apply(changes: Changes) -> None:
+        taken.append(changes)
+
+    watch.set_register_again(register_again)
+    running = asyncio.ensure_future(watch.run(least_index=0, apply=apply))
+    for _ in range(40):
+        await env.advance(1.0)
+    server.index = 300
+    for _ in range(40):
+        await env.advance(1.0)
+    assert not taken, "the new cluster knows no allocation"
+    assert registered == [210], "each registration makes the new log longer"
+    server.put_alloc(alloc)
+    for _ in range(3):
+        await env.advance(1.0)
+    await eventually(lambda: taken)
+    assert [each.id for each in taken[0].fetched] == [alloc.id] and not taken[0].gone
+    running.cancel()
+    await asyncio.wait({running})
+    await database.close()
 
 
 async def test_a_client_that_sees_older_lists_only_registers_again() -> None:

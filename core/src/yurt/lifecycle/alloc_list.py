@@ -8,7 +8,8 @@ than the list, nothing is adopted, and the client asks again.
 A new cluster that has restored a snapshot counts its indexes from the beginning, and its lists look older than those of
 the cluster before. A registration tells: it is stored in the log, so its index is beyond every earlier one of the same
 log. After one below, a list is adopted that has an allocation which the client knows, and only then: before the restore
-the new cluster knows none, and its empty list would stop all tasks.
+the new cluster knows none, and its empty list would stop all tasks. That holds however far the new log grows: the
+client remembers that the log is a new one until it has adopted such a list.
 """
 
 from __future__ import annotations
@@ -49,18 +50,28 @@ class AllocList:
         """Whether the list is of an older state than the adopted one."""
         return pull.index < self.seen_index
 
+    def is_unusable(self, pull: AllocPull) -> bool:
+        """Whether the list cannot follow the adopted one: it is older, or the client has to begin anew first."""
+        return self.has_new_log or self.is_older(pull)
+
+    @property
+    def has_new_log(self) -> bool:
+        """Whether the servers have a new log of which no list is adopted yet."""
+        return self._new_log_index > 0
+
     def note_registration(self, index: int, *, seen_before: int) -> None:
         """Note the index of a registration; `seen_before` is the newest index before it was requested."""
-        self._new_log_index = index if index < seen_before else 0
+        if index < seen_before:  # a later one beyond it proves nothing: the new log grows
+            self._new_log_index = index
 
     def is_of_new_log(self, pull: AllocPull) -> bool:
-        """Whether an older list is that of a restored snapshot in a new log."""
+        """Whether a list is that of a restored snapshot in a new log."""
         is_new = 0 < self._new_log_index <= pull.index
         return is_new and (not self._indexes or not self._indexes.keys().isdisjoint(pull.allocs))
 
     def begin_anew(self, pull: AllocPull) -> None:
         """Accept this list of a new log and those after it; all its allocations count as changed."""
-        assert self.is_older(pull) and self.is_of_new_log(pull), (pull.index, self.seen_index)
+        assert self.is_of_new_log(pull), (pull.index, self.seen_index)
         self.seen_index, self._new_log_index = pull.index, 0
         self._indexes = dict.fromkeys(self._indexes, -1)
 
@@ -83,8 +94,6 @@ class AllocList:
         if not self._indexes:
             self._indexes.clear()  # deletions alone do not shrink a dictionary
         is_new = not self.is_older(pull)
-        if is_new:
-            self._new_log_index = 0
         self.seen_index = max(self.seen_index, pull.index)
         assert self.seen_index >= pull.index, "a client never goes back to an older list (E2)"
         return is_new

@@ -92,8 +92,8 @@ class AllocWatch:
             if found is None:
                 continue
             pull, changes = found
-            if self._list.is_older(pull):
-                await self._take_outdated(pull)
+            if self._list.is_unusable(pull):
+                await self._take_unusable(pull)
                 min_index = 0
                 continue
             self._outdated_count = 0
@@ -105,23 +105,27 @@ class AllocWatch:
                 stored = pull.index
             min_index = pull.index
 
-    async def _take_outdated(self, pull: AllocPull) -> None:
-        """Wait for a newer list, or adopt this one where a new cluster restored a snapshot."""
+    async def _take_unusable(self, pull: AllocPull) -> None:
+        """Wait for another list, or begin anew with this one where a new cluster restored a snapshot."""
         seen = self._list.seen_index
         if self._list.is_of_new_log(pull):
             log.warning("the servers restored a snapshot in a new log: index=%d seen_index=%d", pull.index, seen)
             self._list.begin_anew(pull)
             return
-        log.warning("ignoring an outdated list of allocations: index=%d seen_index=%d", pull.index, seen)
-        self._outdated_count += 1
-        if self._outdated_count % OUTDATED_ROUNDS == 0:
-            self._register_again()
+        if self._list.has_new_log:
+            text = "ignoring a list of a new log without the allocations of this node: index=%d seen_index=%d"
+            log.warning(text, pull.index, seen)
+        else:
+            log.warning("ignoring an outdated list of allocations: index=%d seen_index=%d", pull.index, seen)
+            self._outdated_count += 1
+            if self._outdated_count % OUTDATED_ROUNDS == 0:
+                self._register_again()
         await self._env.sleep(STALE_RETRY_S)
 
     async def _ask(self, min_index: int) -> tuple[AllocPull, Changes]:
-        """Request the next list and its changes; nothing is fetched for a list that is too old."""
+        """Request the next list and its changes; nothing is fetched for an unusable list."""
         pull = await self._server.pull_allocs(self._node_id, min_index=min_index, timeout_s=PULL_TIMEOUT_S)
-        return pull, Changes() if self._list.is_older(pull) else await self._changes(pull)
+        return pull, Changes() if self._list.is_unusable(pull) else await self._changes(pull)
 
     async def _changes(self, pull: AllocPull) -> Changes:
         moved = self._list.moved(pull)
