@@ -26,6 +26,7 @@ class Node:
         self.removed_late = removed_late
         """A file that is listed once more after its removal."""
         self.asked: list[tuple[int, str]] = []
+        self.open = 0
 
     async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
         files = dict(self.answers[0])
@@ -39,11 +40,16 @@ class Node:
     ) -> AsyncGenerator[StreamFrame]:
         self.asked.append((offset, origin))
         files, skipped = self.answers[0], offset if origin == "start" else 0
-        yield StreamFrame()
-        for number, data in sorted(files.items()):
-            if place := data[skipped:]:
-                yield StreamFrame(data=place, offset=skipped, file=f"alloc/logs/main.stdout.{number}")
-            skipped = max(skipped - len(data), 0)
+        self.open += 1
+        try:
+            yield StreamFrame()
+            for number, data in sorted(files.items()):
+                if place := data[skipped:]:
+                    yield StreamFrame(data=place, offset=skipped, file=f"alloc/logs/main.stdout.{number}")
+                skipped = max(skipped - len(data), 0)
+        finally:
+            await asyncio.sleep(0)  # as a stream over a connection, which tells the other end
+            self.open -= 1
         if len(self.answers) > 1:
             del self.answers[0]
             raise ConnectionLost(LOST)
@@ -69,7 +75,8 @@ async def text(log: FollowedLog, node: Any) -> str:
     (({0: b"1", 1: b"23"}, {0: b"1", 1: b"234", 2: b"5"}), "12345", (3, "start")),
     (({0: b"1", 1: b"23"}, {1: b"234", 2: b"5"}), "12345", (2, "start")),
     (({0: b"123"}, {1: b"5"}), "1235", (0, "start")),
-    (({0: b""}, {0: b"12345"}), "12345", (100, "end")),
+    (({0: b""}, {0: b"12345"}), "12345", (0, "start")),
+    (({}, {0: b"12345"}), "12345", (0, "start")),
     (({0: b"123"}, {0: b"123"}, {0: b"12345"}), "12345", (3, "start")),
 ])  # fmt: skip
 async def test_a_log_goes_on_from_its_last_byte(answers: tuple[Files, ...], found: str, asked: tuple[int, str]) -> None:
@@ -82,6 +89,22 @@ async def test_a_file_that_is_removed_after_the_listing_costs_nothing_of_the_oth
     node = Node({1: b"123"}, {1: b"123456"}, removed_late=0)
     assert await text(followed(node), node) == "123456"
     assert [offset for offset, _ in node.asked] == [100, 6, 3]
+
+
+async def test_a_file_that_is_removed_after_the_listing_hides_no_end_of_the_file_that_was_read() -> None:
+    node = Node({1: b"123"}, {1: b"12345", 2: b"6789"}, removed_late=0)
+    assert await text(followed(node), node) == "123456789"
+    assert [offset for offset, _ in node.asked] == [100, 6, 3]
+
+
+async def test_a_reader_that_leaves_closes_the_stream_of_the_node() -> None:
+    node = Node({0: b"123"})
+    frames = followed(node).frames(node)
+    while not (await anext(frames)).data:
+        pass
+    assert node.open == 1
+    await frames.aclose()
+    assert node.open == 0
 
 
 async def test_a_node_that_stays_out_of_reach_ends_its_log(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ class NodePort(OlderNodePort, UsagePort, Protocol):
     @allowed(CallerKind.SERVER)
     def stream_logs(
         self, alloc_id: str, task: str, *, kind: str, offset: int, origin: str, follow: bool
-    ) -> AsyncIterator[StreamFrame]:
+    ) -> AsyncGenerator[StreamFrame]:
         """Frames of a task's stdout or stderr over all rotated files."""
         ...
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -151,11 +152,8 @@ async def _read(
     """Put the lines of one source, and None at its end."""
     text = _LogText(log_request.grep)
     try:
-        async for frame in _frames(call, source, log_request):
-            if piece := text.add(frame.data):
-                await waiting.put(_line({"Source": index, "Text": piece}))
-            elif not frame.data:
-                await waiting.put(_line({}))
+        async with aclosing(_frames(call, source, log_request)) as frames:
+            await _put_text(index, text, frames, waiting)
         if piece := text.end():
             await waiting.put(_line({"Source": index, "Text": piece}))
     except (YurtError, OSError) as error:  # The other sources go on.
@@ -163,7 +161,18 @@ async def _read(
     await waiting.put(None)
 
 
-def _frames(call: Call, source: TaskLogSource, log_request: LogRequest) -> AsyncIterator[StreamFrame]:
+async def _put_text(
+    index: int, text: _LogText, frames: AsyncIterator[StreamFrame], waiting: asyncio.Queue[bytes | None]
+) -> None:
+    """Put the lines of one source's frames."""
+    async for frame in frames:
+        if piece := text.add(frame.data):
+            await waiting.put(_line({"Source": index, "Text": piece}))
+        elif not frame.data:
+            await waiting.put(_line({}))
+
+
+def _frames(call: Call, source: TaskLogSource, log_request: LogRequest) -> AsyncGenerator[StreamFrame]:
     """The frames of one source; raises as `find_alloc` does."""
     alloc_id, node = node_of_alloc(call, source.alloc.id)
     offset, origin = log_request.offset, log_request.origin

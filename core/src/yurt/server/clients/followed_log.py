@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Final, NamedTuple
 
 from yurt.runtime.env import Env
@@ -62,8 +63,9 @@ class FollowedLog:
         has_begun = False
         failed_at_s: float | None = None
         while True:
+            opened = self._opened(node)
             try:
-                async for frame in self._opened(node):
+                async for frame in opened:
                     has_begun, failed_at_s = True, None
                     yield frame
                 return
@@ -73,6 +75,8 @@ class FollowedLog:
                 if not has_begun or now_s - failed_at_s > RESUME_S:
                     raise
                 self._is_resumed = True
+            finally:
+                await opened.aclose()
             yield StreamFrame()
             await self._env.sleep(PAUSE_S)
 
@@ -82,10 +86,14 @@ class FollowedLog:
             node = self._find()
         if self._position is not None:
             offset, origin = await self._offset(node, self._position), "start"
-        async for frame in node.stream_logs(alloc_id, task, kind=kind, offset=offset, origin=origin, follow=True):
-            unseen = self._unseen(frame) if frame.data else frame
-            if unseen is not None:
-                yield unseen
+        elif self._is_resumed and offset:
+            offset, origin = 0, "start"  # the log was empty until now, so all of it is new
+        frames = node.stream_logs(alloc_id, task, kind=kind, offset=offset, origin=origin, follow=True)
+        async with aclosing(frames):
+            async for frame in frames:
+                unseen = self._unseen(frame) if frame.data else frame
+                if unseen is not None:
+                    yield unseen
         if self._is_resumed and self._position is not None and offset != await self._offset(node, self._position):
             raise Unavailable(CHANGED)
 
@@ -100,16 +108,17 @@ class FollowedLog:
     def _unseen(self, frame: StreamFrame) -> StreamFrame | None:
         """What has not been shown of a frame; raises Unavailable for one that leaves something out.
 
-        The oldest file may be removed after the listing: then the offset was too large, and is made again.
+        The oldest file may be removed after the listing: then the offset was too large, also for a later file, and is
+        made again.
         """
         begin, end = LogPosition(_number(frame.file), frame.offset), frame.offset + len(frame.data)
         shown, position = b"", self._position
         if self._is_resumed and position is not None:
             if begin.number < position.number or (begin.number == position.number and end <= position.offset):
                 return None
+            if begin.offset > (position.offset if begin.number == position.number else 0):
+                raise Unavailable(CHANGED)
             if begin.number == position.number:
-                if begin.offset > position.offset:
-                    raise Unavailable(CHANGED)
                 shown = frame.data[: position.offset - begin.offset]
         self._is_resumed = False
         self._position = LogPosition(begin.number, end)
