@@ -120,6 +120,15 @@ async def test_a_reader_that_knows_too_little_reads_its_lists_again(api: Api) ->
         assert "new" in rows_of(await reader.until(lambda line: rows_of(line, "j")), "j")["ID"]
 
 
+async def test_a_reader_that_knows_a_longer_log_reads_its_lists_again(api: Api) -> None:
+    await api.register("restored")
+    index = (await api.get("/v1/yurt/jobs")).json["Index"]
+    async with watching(api, JOBS, index=index + 100) as reader:
+        assert await reader.line() == {"Index": index, "Resync": ["j"]}
+        await api.register("new")
+        assert rows_of(await reader.until(lambda line: rows_of(line, "j")), "j")["ID"] == ["new"]
+
+
 async def test_another_state_makes_readers_begin_anew(api: Api) -> None:
     async with watching(api, JOBS) as reader:
         await api.register("first")

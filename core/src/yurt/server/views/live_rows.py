@@ -129,8 +129,16 @@ class LiveRows:
         return (await self._models.refreshed()).index
 
     async def changes(self, places: Mapping[str, RowPosition], after: int) -> AsyncGenerator[dict[str, Delta] | int]:
-        """Changes in places, by their names, without end; yields an index when earlier changes are unavailable."""
+        """Changes in places, by their names, without end; yields an index when earlier changes are unavailable.
+
+        So they are for an index that is not reached yet, as that of the log before a recovery: a reader that waited for
+        it would miss everything meanwhile.
+        """
         with self._models as models:
+            newest = await self.newest_index()
+            if after > newest:
+                after = newest
+                yield after
             while True:
                 batches = await models.after(after)
                 if batches is None:
