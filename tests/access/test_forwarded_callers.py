@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from yurt.access import Origin, Through
+from yurt.http import leases
 from yurt.http.agent_info import AgentInfo
 from yurt.http.api_port import ApiPort, ApiRequest
 from yurt.http.app import make_app
 from yurt.http.authentication import sealed_origin
 from yurt.http.forwarding.forward import NodeApi, OwnApi, ServerApi
 from yurt.http.forwarding_headers import FORWARDED, FROM_NODE, FROM_REGION, ORIGIN
+from yurt.rpc.peer import ConnectionLost
 from yurt.runtime.env import RealEnv
 from yurt.server.config import AclConfig
 from yurt.structs.commands import RegisterNode
+from yurt.structs.rpc import RegisterNodeRequest, StreamFrame
 from yurt.testing.access import READ_PROD, Callers, bootstrapped
 from yurt.testing.cluster_models.servers import NAMES, ServerGroup
 from yurt.testing.fakes import eventually
@@ -163,6 +168,62 @@ async def test_a_server_that_follows_passes_on_its_callers_token_and_adds_none()
         assert [(await put(secret)).status for secret in (weak, "", root)] == [403, 403, 200]
         shown = [request.headers.get("X-Nomad-Token") for request in asked_of_leader.requests]
         assert shown == [weak, None, root]
+
+
+class LogNode:
+    """A client that sends a line of a log, and then is reached no more."""
+
+    async def stream_logs(self, *_: object, **__: object) -> AsyncGenerator[StreamFrame]:
+        yield StreamFrame(data=b"a line", file="alloc/logs/main.stdout.0")
+        raise ConnectionLost("the connection to the other agent has ended")
+
+    async def list_files(self, *_: object) -> tuple[object, ...]:
+        raise ConnectionLost("the connection to the other agent has ended")
+
+
+async def until_broken(answer: aiohttp.ClientResponse) -> bytes:
+    """The rest of a stream that breaks off."""
+    found = b""
+    async with asyncio.timeout(20):
+        with pytest.raises(aiohttp.ClientPayloadError):
+            async for piece in answer.content.iter_any():
+                found += piece
+    return found
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+async def test_streams_at_a_follower_end_with_the_rights_of_their_reader(
+    monkeypatch: pytest.MonkeyPatch, is_deleted: bool
+) -> None:
+    monkeypatch.setattr(leases, "CHECK_S", 0.05)
+    async with joined() as servers:
+        leader, follower = servers[FIRST][0], servers[SECOND][0]
+        callers = Callers(leader, {"SecretID": (await leader.call("POST", "/v1/acl/bootstrap")).json["SecretID"]})
+        await callers.put("/v1/namespace", {"Name": "prod"})
+        await callers.policy("logs", 'namespace "prod" { policy = "read" capabilities = ["read-logs"] }')
+        token, node = await callers.token("logs"), ready_node()
+        await leader.server.clients.calls.register_node(RegisterNodeRequest(node=node))
+        await leader.server.clients.calls.heartbeat(node.id, "ready")
+        follower.server.clients.node_ports.attach(node.id, LogNode())  # type: ignore[arg-type]
+        await callers.put("/v1/jobs", {"Job": job_document("web", Namespace="prod")})
+        await eventually(lambda: len(leader.server.state.allocs) == 1)
+        headers = {"X-Nomad-Token": token["SecretID"], "Accept-Encoding": "identity"}
+        view = json.dumps({"ID": "a", "Kind": "jobs", "Namespace": "prod"})
+        logs = "/v1/yurt/job/web/logs?follow=true&type=stdout&namespace="
+        async with (
+            follower.client.get(f"{logs}prod", headers=headers) as followed,
+            follower.client.get("/v1/yurt/watch", params={"view": view}, headers=headers) as watched,
+            follower.client.get(f"{logs}default", headers=headers) as other,
+        ):
+            assert (followed.status, watched.status, other.status) == (200, 200, 403)
+            await followed.content.readline()
+            assert json.loads(await followed.content.readline())["Text"] == "a line"
+            if is_deleted:
+                await callers.call("DELETE", f"/v1/acl/token/{token['AccessorID']}")
+            else:
+                await callers.policy("logs", 'namespace "default" { policy = "read" }')
+            assert b"Error" not in await until_broken(followed)
+            assert b"Permission denied" in await until_broken(watched)
 
 
 async def test_another_region_decides_by_the_token_of_the_caller() -> None:
