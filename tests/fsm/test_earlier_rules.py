@@ -18,7 +18,14 @@ from yurt.structs.node import DeviceHealth, DeviceState, HostVolumeInfo, Node, N
 from yurt.structs.plan import Plan
 from yurt.structs.policies import MigrateStrategy
 from yurt.structs.resources import RequestedDevice, Resources
-from yurt.structs.rules import HOST_VOLUME_RULES, MIG_RULES, NAMESPACE_RULES, PACED_MOVE_RULES, RULES_VERSION
+from yurt.structs.rules import (
+    DELETING_VOLUME_RULES,
+    HOST_VOLUME_RULES,
+    MIG_RULES,
+    NAMESPACE_RULES,
+    PACED_MOVE_RULES,
+    RULES_VERSION,
+)
 from yurt.structs.volumes.host import HostVolume
 from yurt.testing import factories
 from yurt.testing.replica import Replica
@@ -83,11 +90,28 @@ def test_a_volume_that_is_being_deleted_stays_so_when_its_node_changes(rules_ver
     replica.apply(c.RegisterNode(node=node), c.PutHostVolume(volume=volume, now=factories.NOW))
     replica.apply(c.PutHostVolume(volume=replace(volume, state="unavailable"), now=factories.NOW, keeps_state=True))
     replica.apply(c.RegisterNode(node=replace(node, attributes={**node.attributes, "os.version": "13"})))
-    state = "unavailable" if rules_version == RULES_VERSION else "ready"
+    state = "deleting" if rules_version == RULES_VERSION else "ready"
     assert replica.state.host_volumes["v-1"].state == state
     down = c.SetNodeStatus(node_id=node.id, status="down", updated_at=1)
     replica.apply(down, replace(down, status="ready"))
     assert replica.state.host_volumes["v-1"].state == "ready"
+
+
+@pytest.mark.parametrize("rules_version", [DELETING_VOLUME_RULES - 1, DELETING_VOLUME_RULES])
+def test_a_late_report_of_its_node_leaves_a_volume_that_is_being_deleted(rules_version: int) -> None:
+    replica = Replica(rules_version=rules_version)
+    node, volume = factories.node(), HostVolume(id="v-1", name="data")
+    volume = replace(volume, node_id=node.id)
+    replica.apply(c.RegisterNode(node=node), c.PutHostVolume(volume=volume, now=factories.NOW))
+    replica.apply(c.PutHostVolume(volume=replace(volume, state="unavailable"), now=factories.NOW, keeps_state=True))
+    replica.apply(c.RegisterNode(node=replace(node, host_volumes={"data": HostVolumeInfo(path="/v", id="v-1")})))
+    is_kept = rules_version >= DELETING_VOLUME_RULES
+    assert replica.state.host_volumes["v-1"].state == ("deleting" if is_kept else "ready")
+    made = replace(replica.state.host_volumes["v-1"], host_path="/v")
+    replica.apply(c.PutHostVolume(volume=made, now=factories.NOW))  # the request that made it stores the report
+    assert replica.state.host_volumes["v-1"].state == ("deleting" if is_kept else "ready")
+    replica.apply(c.PutHostVolume(volume=replace(volume, state="unavailable"), now=factories.NOW))
+    assert replica.state.host_volumes["v-1"].state == "ready", "the node refused to delete it"
 
 
 @pytest.mark.parametrize(("rules_version", "is_moved"), [(MIG_RULES, True), (PACED_MOVE_RULES, False)])

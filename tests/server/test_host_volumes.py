@@ -125,6 +125,29 @@ async def test_a_late_report_of_a_deleted_volume_leaves_its_name_free_but_is_the
     assert (await volumes.create(ASKED))[0].node_id == port.node.id
 
 
+async def test_a_node_that_reports_its_volume_while_it_deletes_it_makes_it_no_ready_one(bench: Any) -> None:
+    port, volumes = await add_node(bench), bench.server.resources.host_volumes
+    port.reports = False
+    volume, _ = await volumes.create(ASKED)
+    seen = list[tuple[str, str]]()
+
+    async def delete(asked: HostVolume) -> None:
+        port.reports = True
+        await port.offer({"data": HostVolumeInfo(path="/v", id=volume.id)})
+        seen.append((bench.server.state.host_volumes[volume.id].state, asked.state))
+        with pytest.raises(Conflict, match="is being deleted"):
+            await volumes.create(replace(ASKED, id=volume.id))
+        if len(seen) == 1:
+            raise Unavailable("No path to node")
+
+    port.delete_host_volume = delete  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        await volumes.delete("default", volume.id)
+    assert bench.server.state.host_volumes[volume.id].state == "ready"
+    await volumes.delete("default", volume.id)
+    assert seen == [("deleting", "unavailable")] * 2 and not bench.server.state.host_volumes
+
+
 @pytest.mark.parametrize("operation", ["create", "delete"])
 async def test_a_request_that_fails_takes_back_nothing_of_another_one(bench: Any, operation: str) -> None:
     """Somebody changes the volume while its node is asked, and is promised that; then the node refuses."""

@@ -163,7 +163,7 @@ REPLACED: dict[str, tuple[c.AnyCommand, ...]] = {
     'host volume "data" has no record in the cluster': (
         c.DeleteHostVolume(namespace="default", id=volume_id(1)), c.RegisterNode(node=node(1)),
     ),
-    'host volume "data" is unavailable': (
+    'host volume "data" is being deleted': (
         c.PutHostVolume(volume=volume(1, state="unavailable"), keeps_state=True),  # somebody deletes it just now
     ),
     'host volume "data" is read-only': (

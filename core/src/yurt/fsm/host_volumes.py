@@ -1,6 +1,8 @@
 """Dynamic host volumes and the claims of sticky ones.
 
-A volume is ready while its node is ready and offers it by its id. An allocation of a group with a sticky volume gets
+A volume is ready while its node is ready and offers it by its id. One that is being deleted stays so while its node is
+ready, whatever the node reports, and is unavailable once the node is not: if the deletion has failed meanwhile, the
+volume is ready again with its node. An allocation of a group with a sticky volume gets
 a claim when it is placed; its successor of the same name takes the claim over.
 """
 
@@ -35,13 +37,22 @@ from yurt.structs.plan import Plan
 from yurt.structs.predicates import alloc_index, is_for_node, is_server_terminal
 from yurt.structs.rules import (
     CHANGED_VOLUME_RULES,
+    DELETING_VOLUME_RULES,
     HOST_VOLUME_RULES,
     LEAVING_WRITER_RULES,
     PLACEMENT_VOLUME_RULES,
     SINGLE_WRITER_RULES,
 )
 from yurt.structs.status import NODE_READY, TRIGGER_NODE_UPDATE
-from yurt.structs.volumes.host import PENDING, READY, SINGLE_WRITER, UNAVAILABLE, HostVolume, TaskGroupHostVolumeClaim
+from yurt.structs.volumes.host import (
+    DELETING,
+    PENDING,
+    READY,
+    SINGLE_WRITER,
+    UNAVAILABLE,
+    HostVolume,
+    TaskGroupHostVolumeClaim,
+)
 from yurt.structs.volumes.host_access import access_mode, excludes
 from yurt.structs.volumes.request import VolumeRequest
 
@@ -96,6 +107,8 @@ def _put(edit: Edit, command: PutHostVolume) -> Rejected | None:
     )
     if not command.keeps_state:
         stored = replace(stored, state=_state(node, stored))
+    elif edit.rules_version >= DELETING_VOLUME_RULES:
+        stored = replace(stored, state=DELETING)
     edit.tx.put(Tables.host_volumes, volume.id, stored)
     return None if node is None else _evaluate_waiting(edit, node, existing, stored)
 
@@ -147,9 +160,12 @@ def _over_quota(edit: Edit, volume: HostVolume, existing: HostVolume | None, reg
 
 def _state(node: Node | None, volume: HostVolume) -> str:
     """The volume's state, derived from its node."""
-    offered = node.host_volumes.get(volume.name) if node is not None else None
-    if node is not None and node.status == NODE_READY and offered is not None and offered.id == volume.id:
-        return READY
+    if node is not None and node.status == NODE_READY:
+        offered = node.host_volumes.get(volume.name)
+        if volume.state == DELETING:
+            return DELETING
+        if offered is not None and offered.id == volume.id:
+            return READY
     return PENDING if volume.state == PENDING else UNAVAILABLE
 
 

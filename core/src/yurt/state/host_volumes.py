@@ -35,7 +35,7 @@ def refusal(volume: HostVolume, request: VolumeRequest, namespace: str) -> str:
     if volume.namespace != namespace:
         return f'host volume "{name}" belongs to another namespace'
     if volume.state != modes.READY:
-        return f'host volume "{name}" is {volume.state}'
+        return f'host volume "{name}" is {"being deleted" if volume.state == modes.DELETING else volume.state}'
     if not access_mode(volume, request):
         mode_text = request.access_mode or ("a reading mode" if request.read_only else "a writing mode")
         return f'host volume "{name}" does not offer {mode_text} {request.attachment_mode}'.rstrip()

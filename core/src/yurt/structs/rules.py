@@ -58,5 +58,8 @@ CSI_CLAIM_RULES: Final = 13
 and compares the access modes of all claims on a volume."""
 PAST_DISCONNECT_RULES: Final = 13
 """From here on `apply` cancels the evaluation of a disconnection's time limit that no unknown allocation waits for."""
+DELETING_VOLUME_RULES: Final = 13
+"""From here on a host volume that is being deleted has a state of its own, which a late report of its node does not
+change."""
 RULES_VERSION: Final = PAST_DISCONNECT_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

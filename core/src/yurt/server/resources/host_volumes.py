@@ -132,6 +132,8 @@ class HostVolumes:
 
     def _existing(self, state: Snapshot, requested: HostVolume) -> HostVolume:
         existing = self.find(state, requested.namespace, requested.id)
+        if existing.state == modes.DELETING:
+            raise Conflict(f"volume {existing.id} is being deleted")
         for field in ("name", "plugin_id", "node_id", "node_pool", "host_path"):
             value = getattr(requested, field)
             if value and value != getattr(existing, field):
@@ -190,7 +192,8 @@ class HostVolumes:
             )
 
         committed = await self._replica.decide(closing)
-        volume = committed.state.host_volumes[volume_id]
+        # Clients of an earlier version do not know the state of a volume that is being deleted.
+        volume = replace(committed.state.host_volumes[volume_id], state=modes.UNAVAILABLE)
         try:
             _check_unused(committed.state, volume)
             await self._find_node(volume.node_id).delete_host_volume(volume)

@@ -9,7 +9,7 @@ from yurt.structs.volumes.host import HostVolume
 
 
 class PutHostVolume(Command, tag=True):
-    """Store a dynamic host volume; its state is derived from its node, unless `keeps_state`."""
+    """Store a dynamic host volume; its state is derived from its node, or with `keeps_state` it is being deleted."""
 
     event_type = EventType("HostVolumeRegistered")
 

@@ -8,11 +8,13 @@ from typing import Final, Literal
 from yurt.sdk.value import Value, no_entries
 from yurt.structs.constraint import Constraint
 
-VolumeState = Literal["", "pending", "ready", "unavailable"]
+VolumeState = Literal["", "pending", "ready", "unavailable", "deleting"]
 PENDING: Final = "pending"
 READY: Final = "ready"
 UNAVAILABLE: Final = "unavailable"
-"""States of a volume: requested, offered by its node, at present not offered by it. Requests may leave it empty."""
+DELETING: Final = "deleting"
+"""States of a volume: requested, offered by its node, at present not offered by it, being deleted there. Requests may
+leave it empty."""
 
 READER_ONLY, WRITER = "single-node-reader-only", "single-node-writer"
 SINGLE_WRITER, MULTI_WRITER = "single-node-single-writer", "single-node-multi-writer"
