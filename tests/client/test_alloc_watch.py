@@ -8,7 +8,7 @@ import pytest
 from yurt.client.allocations.alloc_watch import AllocWatch
 from yurt.lifecycle.alloc_list import AllocList, Changes
 from yurt.sdk.value import replace
-from yurt.storage.client_db import AllocRecord, ClientDatabase
+from yurt.storage.client_db import NEW_LOG_INDEX, AllocRecord, ClientDatabase
 from yurt.structs.rpc import AllocBatch, AllocPull
 from yurt.testing.client_objects import placed
 from yurt.testing.fakes import FakeEnv, FakeServerPort, eventually
@@ -107,6 +107,15 @@ async def test_a_client_stops_nothing_while_a_new_log_outgrows_the_one_before() 
     server.index = 300
     for _ in range(40):
         await env.advance(1.0)
+    running.cancel()
+    await asyncio.wait({running})
+    watch = AllocWatch(server, env, database, node_id="node")  # the agent is started again
+    watch.restore([AllocRecord(id=alloc.id, alloc=replace(alloc, alloc_modify_index=150))])
+    watch.note_registration(301, watch.seen_index)
+    running = asyncio.ensure_future(watch.run(least_index=301, apply=apply))
+    server.index = 302
+    for _ in range(3):
+        await env.advance(1.0)
     assert not taken, "the new cluster knows no allocation"
     assert registered == [210], "each registration makes the new log longer"
     server.put_alloc(alloc)
@@ -114,6 +123,7 @@ async def test_a_client_stops_nothing_while_a_new_log_outgrows_the_one_before() 
         await env.advance(1.0)
     await eventually(lambda: taken)
     assert [each.id for each in taken[0].fetched] == [alloc.id] and not taken[0].gone
+    assert await database.seen_index(NEW_LOG_INDEX) == 0
     running.cancel()
     await asyncio.wait({running})
     await database.close()

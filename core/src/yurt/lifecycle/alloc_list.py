@@ -9,7 +9,7 @@ A new cluster that has restored a snapshot counts its indexes from the beginning
 the cluster before. A registration tells: it is stored in the log, so its index is beyond every earlier one of the same
 log. After one below, a list is adopted that has an allocation which the client knows, and only then: before the restore
 the new cluster knows none, and its empty list would stop all tasks. That holds however far the new log grows: the
-client remembers that the log is a new one until it has adopted such a list.
+client remembers, on disk too, that the log is a new one until it has adopted such a list.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AllocList:
     def __init__(self, *, seen_index: int = 0) -> None:
         self.seen_index = seen_index
         self._indexes: dict[str, int] = {}
-        self._new_log_index = 0
+        self.new_log_index = 0
         """The index of a registration in a new log of which no list is adopted yet; 0 without one."""
 
     def restore(self, alloc_ids: Mapping[str, int]) -> None:
@@ -57,22 +57,22 @@ class AllocList:
     @property
     def has_new_log(self) -> bool:
         """Whether the servers have a new log of which no list is adopted yet."""
-        return self._new_log_index > 0
+        return self.new_log_index > 0
 
     def note_registration(self, index: int, *, seen_before: int) -> None:
         """Note the index of a registration; `seen_before` is the newest index before it was requested."""
         if index < seen_before:  # a later one beyond it proves nothing: the new log grows
-            self._new_log_index = index
+            self.new_log_index = index
 
     def is_of_new_log(self, pull: AllocPull) -> bool:
         """Whether a list is that of a restored snapshot in a new log."""
-        is_new = 0 < self._new_log_index <= pull.index
+        is_new = 0 < self.new_log_index <= pull.index
         return is_new and (not self._indexes or not self._indexes.keys().isdisjoint(pull.allocs))
 
     def begin_anew(self, pull: AllocPull) -> None:
         """Accept this list of a new log and those after it; all its allocations count as changed."""
         assert self.is_of_new_log(pull), (pull.index, self.seen_index)
-        self.seen_index, self._new_log_index = pull.index, 0
+        self.seen_index, self.new_log_index = pull.index, 0
         self._indexes = dict.fromkeys(self._indexes, -1)
 
     def moved(self, pull: AllocPull) -> tuple[str, ...]:

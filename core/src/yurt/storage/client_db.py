@@ -40,7 +40,7 @@ FORMATS = (FORMAT, "yurt data 2")
 IDENTITY_FILE = "identity.json"
 DIGEST_BYTES = 8
 IDENTITY, SEEN_INDEX, NODE_META, VOLUMES = "identity", "seen_index", "node_meta", "host_volumes"
-CSI_USES, NODE_TOKEN, DEVICE_HEALTH = "csi_uses", "node_token", "device_health"
+CSI_USES, NODE_TOKEN, DEVICE_HEALTH, NEW_LOG_INDEX = "csi_uses", "node_token", "device_health", "new_log_index"
 
 T = TypeVar("T")
 OpenWorker = Callable[[str], SqlWorker]
@@ -226,13 +226,14 @@ class ClientDatabase:
         """Store the health of the node's devices."""
         await self._put_fact(DEVICE_HEALTH, _sealed(records))
 
-    async def seen_index(self) -> int:
-        """The index of the newest adopted list of allocations."""
-        return await self._fact(SEEN_INDEX, int) or 0
+    async def seen_index(self, name: str = SEEN_INDEX) -> int:
+        """The index of the newest adopted list of allocations; or with `NEW_LOG_INDEX` that of a registration in a new
+        log of which no list is adopted yet, 0 without one."""
+        return await self._fact(name, int) or 0
 
-    async def put_seen_index(self, index: int) -> None:
-        """Store the index of an adopted list of allocations."""
-        await self._put_fact(SEEN_INDEX, _sealed(index))
+    async def put_seen_index(self, index: int, name: str = SEEN_INDEX) -> None:
+        """Store an index as `seen_index` reads it."""
+        await self._put_fact(name, _sealed(index))
 
     async def allocs(self) -> tuple[AllocRecord, ...]:
         """All stored allocations, in id order."""

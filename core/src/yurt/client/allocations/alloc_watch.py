@@ -15,7 +15,7 @@ from yurt.client.timed_waits import value_unless, wait_or_sleep
 from yurt.lifecycle.alloc_list import AllocList, Changes
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable, YurtError
-from yurt.storage.client_db import AllocRecord, ClientDatabase
+from yurt.storage.client_db import NEW_LOG_INDEX, AllocRecord, ClientDatabase
 from yurt.structs.alloc import Allocation
 from yurt.structs.rpc import AllocPull
 
@@ -46,6 +46,7 @@ class AllocWatch:
         self.fresh = asyncio.Event()
         """Set once a list is adopted that is at least as new as `look_again` required."""
         self._outdated_count = 0
+        self._stored_new_log = 0
         self._register_again: Callable[[], None] = lambda: None
 
     @property
@@ -77,6 +78,8 @@ class AllocWatch:
         """Follow the list until cancelled, ignoring lists older than `least_index`, the index of the registration."""
         stored = await self._store.seen_index()
         self._list.expect(max(stored, least_index))
+        self._stored_new_log = await self._store.seen_index(NEW_LOG_INDEX)
+        self._list.new_log_index = self._list.new_log_index or self._stored_new_log
         min_index = 0
         while True:
             if self._again.is_set():
@@ -111,8 +114,10 @@ class AllocWatch:
         if self._list.is_of_new_log(pull):
             log.warning("the servers restored a snapshot in a new log: index=%d seen_index=%d", pull.index, seen)
             self._list.begin_anew(pull)
+            await self._store_new_log()
             return
         if self._list.has_new_log:
+            await self._store_new_log()
             text = "ignoring a list of a new log without the allocations of this node: index=%d seen_index=%d"
             log.warning(text, pull.index, seen)
         else:
@@ -121,6 +126,12 @@ class AllocWatch:
             if self._outdated_count % OUTDATED_ROUNDS == 0:
                 self._register_again()
         await self._env.sleep(STALE_RETRY_S)
+
+    async def _store_new_log(self) -> None:
+        """Store what the next agent must know about a new log: it may be longer by then than the one before."""
+        if self._list.new_log_index != self._stored_new_log:
+            self._stored_new_log = self._list.new_log_index
+            await self._store.put_seen_index(self._stored_new_log, NEW_LOG_INDEX)
 
     async def _ask(self, min_index: int) -> tuple[AllocPull, Changes]:
         """Request the next list and its changes; nothing is fetched for an unusable list."""
