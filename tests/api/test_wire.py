@@ -47,7 +47,7 @@ OWN = {
     "QuotaSpec": {"Parent", "Protection", "Weight"},
     "QuotaUsage": {"Namespaces"},
     "Job": {"Checkpoint", "Requeue"},
-    "JobSummary": {"PlanIndex", "PlanToken"},
+    "JobSummary": {"PlanIndex", "PlanSnapshotIndex", "PlanToken"},
     "RescheduleTracker": {"Lost", "Requeues"},
     "TaskState": {"CheckpointedAt"},
     "RequestedDevice": {"AllOfNode", "Compute", "FirstAvailable", "Idle", "MemoryMB", "OnFailure", "Share", "Topology"},
