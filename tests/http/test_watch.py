@@ -126,7 +126,7 @@ async def test_a_reader_that_knows_a_longer_log_reads_its_lists_again(api: Api) 
     async with watching(api, JOBS, index=index + 100) as reader:
         assert await reader.line() == {"Index": index, "Resync": ["j"]}
         await api.register("new")
-        assert rows_of(await reader.until(lambda line: rows_of(line, "j")), "j")["ID"] == ["new"]
+        assert "new" in rows_of(await reader.until(lambda line: rows_of(line, "j")), "j")["ID"]
 
 
 async def test_another_state_makes_readers_begin_anew(api: Api) -> None:

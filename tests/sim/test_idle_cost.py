@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yurt.testing.sim.csi.plugin import CsiNodes
 from yurt.testing.sim.etcd import SimEtcd
 from yurt.testing.sim.host import simulated_machine
 from yurt.testing.sim.loop import SimLoop, run_on
@@ -30,7 +31,8 @@ def test_followers_that_hear_their_leader_ask_their_etcd_member_twice_a_second(
 
     monkeypatch.setattr(SimEtcd, "ask", counted)
     loop = SimLoop(1)
-    cluster = Cluster(IDLE, loop, tmp_path)
+    csi = CsiNodes(loop, 1)
+    cluster = Cluster(IDLE, loop, tmp_path, csi=csi)
 
     async def rest() -> None:
         for agent in (*cluster.servers, *cluster.clients):
@@ -39,7 +41,7 @@ def test_followers_that_hear_their_leader_ask_their_etcd_member_twice_a_second(
         asked.clear()
         await cluster._watch(IDLE_S)
 
-    with simulated_machine(tmp_path, 1, turn_s=0.0):
+    with simulated_machine(tmp_path, 1, turn_s=0.0, csi=csi):
         run_on(loop, rest())
     followers = IDLE.servers - 1
     assert IDLE_S <= asked["Status"] / followers <= 2.2 * IDLE_S

@@ -290,11 +290,16 @@ def has_loaded_state(call: Call) -> bool:
     return call.has_server and call.server.loader.is_restored
 
 
+def need_loaded_state(call: Call) -> None:
+    """Raises Unavailable until this agent's server has read its state."""
+    call.server.loader.need_state()
+
+
 def loaded_view(call: Call) -> View:
     """As `Call.known_view`; raises Unavailable until the state is loaded: a server that reads its log knows too little
     to call anything unknown.
     """
-    call.server.loader.need_state()
+    need_loaded_state(call)
     return call.known_view()
 
 

@@ -51,7 +51,7 @@ class AllocList:
         return pull.index < self.seen_index
 
     def is_unusable(self, pull: AllocPull) -> bool:
-        """Whether the list cannot follow the adopted one: it is older, or the client has to begin anew first."""
+        """Whether the list cannot follow the adopted one: it is older, or a new log has no first list yet."""
         return self.has_new_log or self.is_older(pull)
 
     @property

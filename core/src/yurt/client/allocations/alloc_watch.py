@@ -109,7 +109,7 @@ class AllocWatch:
             min_index = pull.index
 
     async def _take_unusable(self, pull: AllocPull) -> None:
-        """Wait for another list, or begin anew with this one where a new cluster restored a snapshot."""
+        """Wait for another list, or take this one for the first where a new cluster restored a snapshot."""
         seen = self._list.seen_index
         if self._list.is_of_new_log(pull):
             log.warning("the servers restored a snapshot in a new log: index=%d seen_index=%d", pull.index, seen)

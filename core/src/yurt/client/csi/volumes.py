@@ -170,7 +170,7 @@ class CsiMounts:
         if self._plugins.has_task(use.plugin_id):
             return False
         for path in (self._target(use), *self._unused_staging(use)):
-            if await asyncio.to_thread(is_mounted, path):
+            if await self._env.in_thread(is_mounted, path):
                 return False
         return True
 

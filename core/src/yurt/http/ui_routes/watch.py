@@ -18,7 +18,7 @@ import msgspec
 from aiohttp import hdrs, web
 
 from yurt.api.encode import encode_builtins
-from yurt.http.call import Call, need_recent_state
+from yurt.http.call import Call, need_loaded_state, need_recent_state
 from yurt.http.edge.followed import FOLLOWED, FRAMES, LAST_PIECE, LAST_PIECES
 from yurt.http.errors import Refused
 from yurt.http.ui_routes.columnar import CARD_LIST, agents_of, without_cards
@@ -185,7 +185,7 @@ class Lines:
 async def watch(call: Call) -> web.StreamResponse:
     """GET /v1/yurt/watch."""
     # Not `live_rows`: a server that follows answers too (`routes.AnsweredBy.SERVER`).
-    call.server.loader.need_state()
+    need_loaded_state(call)
     watched, rows, lines = watched_of(call.query.getall("view", [])), call.operations.live_rows, Lines(call)
     watched.require(rows)
 

@@ -176,7 +176,7 @@ def is_proven(deployment: Deployment) -> bool:
 
 
 def has_lost_all_nodes(deployment: Deployment) -> bool:
-    """Whether the deployment was cancelled before its version ran anywhere: the next nodes begin a deployment anew."""
+    """Whether the deployment was cancelled before its version ran anywhere: the next nodes begin another deployment."""
     return deployment.status == DEPLOYMENT_CANCELLED and not is_proven(deployment)
 
 

@@ -38,6 +38,7 @@ from yurt.structs.resources import RequestedDevice
 from yurt.structs.rules import (
     ACCOUNTING_RULES,
     CHANGED_VOLUME_RULES,
+    DELETING_VOLUME_RULES,
     DEVICE_PART_RULES,
     DEVICE_RULES,
     GANG_MEMBER_RULES,
@@ -48,6 +49,7 @@ from yurt.structs.rules import (
     UNPUBLISHED_RULES,
 )
 from yurt.structs.summary import JobSummary
+from yurt.structs.volumes.host import DELETING, UNAVAILABLE, HostVolume
 
 C = TypeVar("C", bound=Command)
 S = TypeVar("S", bound=msgspec.Struct)
@@ -114,7 +116,9 @@ ADDED_FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, Addition]]] = {
         "idle_spared_by_keep": Addition(RECLAIM_RULES, ""),
     },
 }
-ADDED_VALUES: Final[Mapping[tuple[type[msgspec.Struct], str], Mapping[Any, Addition]]] = {}
+ADDED_VALUES: Final[Mapping[tuple[type[msgspec.Struct], str], Mapping[Any, Addition]]] = {
+    (HostVolume, "state"): {DELETING: Addition(DELETING_VOLUME_RULES, "", instead=UNAVAILABLE)},
+}
 """By the struct and its field: an older server cannot decode a value that its own type does not list.
 
 What agents report is replaced by `instead` until all servers know the value.
