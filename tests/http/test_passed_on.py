@@ -207,7 +207,7 @@ class LogNode:
 
 
 async def text_of(reader: aiohttp.StreamReader) -> dict[str, Any]:
-    """The next line of a job's logs that is no heartbeat."""
+    """The next line of a job's logs, without heartbeats."""
     async with asyncio.timeout(20):
         while not (line := json.loads(await reader.readline())):
             pass

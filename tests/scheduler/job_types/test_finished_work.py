@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from yurt import scheduler
-from yurt.fsm import apply
 from yurt.scheduler.attempts import Attempt
 from yurt.sdk.value import replace, seconds
 from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.alloc import Allocation, DesiredTransition, TaskState
-from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, Plan
 from yurt.structs.policies import DisconnectStrategy, ReschedulePolicy
-from yurt.structs.rules import FINISHED_WORK_RULES, RULES_VERSION
+from yurt.structs.rules import FINISHED_WORK_RULES
 from yurt.structs.status import JOB_BATCH, JOB_SERVICE, JOB_SYSBATCH, ClientStatus, EvalType
 from yurt.testing import factories
+from yurt.testing.cluster_models.attempts import applied, attempted
 
 FIRST, SECOND = (factories.number_id(number, kind=1) for number in (1, 2))
 
@@ -27,46 +25,32 @@ def _job(kind: EvalType, env: str = "0", **policies: object) -> Job:
     return factories.job("once", type=kind, task_groups=(group,))
 
 
-def _with(state: Snapshot, *made: c.AnyCommand, rules: int = RULES_VERSION) -> Snapshot:
-    for command in made:
-        step = apply(state, replace(command, rules_version=rules), index=state.index + 1)
-        assert isinstance(step.result, c.Applied), step.result
-        state = step.state
-    return state
-
-
-def _attempt(state: Snapshot) -> Attempt:
-    kind = state.jobs["default", "once"].type
-    evaluation = Evaluation(id=f"eval-{state.index}", job_id="once", type=kind, triggered_by="job-register")
-    return scheduler.attempt(state, evaluation, now=factories.NOW, seed=state.index)
-
-
 def _reported(state: Snapshot, alloc: Allocation, status: ClientStatus) -> Snapshot:
     is_running = status == "running"
     told = TaskState(state="running" if is_running else "dead", failed=status == "failed")
     update = c.AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status=status, task_states={"web": told})
-    return _with(state, c.UpdateAllocsFromClient(updates=(update,), now=factories.NOW))
+    return applied(state, c.UpdateAllocsFromClient(updates=(update,), now=factories.NOW))
 
 
 def _running(kind: EvalType = JOB_BATCH, **policies: object) -> tuple[Snapshot, Allocation]:
     """The job runs on the first node; a second one is there for a job that may move."""
-    state = _with(
+    state = applied(
         Snapshot.empty(), c.RegisterNode(node=factories.node(FIRST)), c.RegisterJob(job=_job(kind, **policies))
     )
-    state = _with(state, c.ApplyPlan(plan=_attempt(state).plan))
+    state = applied(state, c.ApplyPlan(plan=attempted(state, "once").plan))
     (alloc,) = state.allocs.values()
     if kind != JOB_SYSBATCH:
-        state = _with(state, c.RegisterNode(node=factories.node(SECOND)))
+        state = applied(state, c.RegisterNode(node=factories.node(SECOND)))
     return _reported(state, alloc, "running"), alloc
 
 
 def _moved(state: Snapshot, alloc: Allocation, event: str) -> Snapshot:
     """Something happened for which the allocation is moved."""
     if event == "node is down":
-        return _with(state, c.SetNodeStatus(node_id=FIRST, status="down", updated_at=1))
+        return applied(state, c.SetNodeStatus(node_id=FIRST, status="down", updated_at=1))
     transition = DesiredTransition(migrate=True, reschedule=event == "restarted elsewhere")
     closed = (c.SetNodeEligibility(node_id=FIRST, eligibility="ineligible"),) if event == "drained" else ()
-    return _with(state, *closed, c.SetDesiredTransitions(transitions={alloc.id: transition}, now=factories.NOW))
+    return applied(state, *closed, c.SetDesiredTransitions(transitions={alloc.id: transition}, now=factories.NOW))
 
 
 @pytest.mark.parametrize(("kind", "event"), [
@@ -79,11 +63,11 @@ def test_what_has_completed_before_its_replacement_is_applied_does_not_run_again
 ) -> None:
     state, alloc = _running(kind)
     state = _moved(state, alloc, event)
-    made = _attempt(state)
+    made = attempted(state, "once")
     assert [each.previous_allocation for each in made.plan.placements] == [alloc.id]
 
-    state = _with(state, c.SetNodeStatus(node_id=FIRST, status="ready", updated_at=2))
-    state = _with(_reported(state, alloc, "complete"), c.ApplyPlan(plan=made.plan), rules=rules)
+    state = applied(state, c.SetNodeStatus(node_id=FIRST, status="ready", updated_at=2))
+    state = applied(_reported(state, alloc, "complete"), c.ApplyPlan(plan=made.plan), rules=rules)
 
     if rules < FINISHED_WORK_RULES:
         assert len(state.allocs) == 2
@@ -93,19 +77,19 @@ def test_what_has_completed_before_its_replacement_is_applied_does_not_run_again
     assert [(each.job_id, each.triggered_by) for each in state.evals.where("status", "pending")] == [
         ("once", "alloc-stop")
     ]
-    assert _attempt(state).plan.is_empty
+    assert attempted(state, "once").plan.is_empty
 
 
 @pytest.mark.parametrize("end", ["failed", "of an older version", "a service's"])
 def test_other_ends_do_not_keep_a_replacement_out(end: str) -> None:
     state, alloc = _running(JOB_SERVICE if end == "a service's" else JOB_BATCH)
     if end == "of an older version":
-        state = _with(state, c.RegisterJob(job=_job(JOB_BATCH, "1")))
+        state = applied(state, c.RegisterJob(job=_job(JOB_BATCH, "1")))
     else:
         state = _moved(state, alloc, "drained")
-    made = _attempt(state)
+    made = attempted(state, "once")
     told = _reported(state, alloc, "failed" if end == "failed" else "complete")
-    state = _with(told, c.ApplyPlan(plan=made.plan))
+    state = applied(told, c.ApplyPlan(plan=made.plan))
     assert state.allocs[alloc.id].next_allocation == made.plan.placements[0].id
     assert not state.evals.where("status", "pending")
 
@@ -115,11 +99,11 @@ def test_nothing_is_preempted_for_a_replacement_that_is_left_out() -> None:
     victim = factories.job("victim")
     placed = factories.placement(victim, on=state.nodes[SECOND])
     plan = Plan(eval_id="e", namespace="default", job_id=victim.id, now=factories.NOW, placements=(placed,))
-    state = _with(state, c.RegisterJob(job=victim), c.ApplyPlan(plan=plan))
+    state = applied(state, c.RegisterJob(job=victim), c.ApplyPlan(plan=plan))
     state = _moved(state, alloc, "drained")
-    plan = _attempt(state).plan
+    plan = attempted(state, "once").plan
     preempted = AllocStop(id=placed.id, node_id=SECOND, desired_status="evict", preempted_by=plan.placements[0].id)
-    state = _with(_reported(state, alloc, "complete"), c.ApplyPlan(plan=replace(plan, preemptions=(preempted,))))
+    state = applied(_reported(state, alloc, "complete"), c.ApplyPlan(plan=replace(plan, preemptions=(preempted,))))
     assert state.allocs[placed.id].desired_status == "run"
 
 
@@ -129,30 +113,30 @@ def _failed_stand_in() -> tuple[Snapshot, Allocation, Attempt]:
     state, alloc = _running(
         disconnect=DisconnectStrategy(lost_after=seconds(600), replace=True), reschedule_policy=again
     )
-    state = _with(state, c.SetNodeStatus(node_id=FIRST, status="disconnected", updated_at=1))
-    state = _with(state, c.ApplyPlan(plan=_attempt(state).plan))
+    state = applied(state, c.SetNodeStatus(node_id=FIRST, status="disconnected", updated_at=1))
+    state = applied(state, c.ApplyPlan(plan=attempted(state, "once").plan))
     (other,) = (each for each in state.allocs.values() if each.id != alloc.id)
     state = _reported(_reported(state, other, "running"), other, "failed")
-    made = _attempt(state)
+    made = attempted(state, "once")
     assert [each.previous_allocation for each in made.plan.placements] == [other.id]
-    return _with(state, c.SetNodeStatus(node_id=FIRST, status="initializing", updated_at=2)), alloc, made
+    return applied(state, c.SetNodeStatus(node_id=FIRST, status="initializing", updated_at=2)), alloc, made
 
 
 @pytest.mark.parametrize("rules", [FINISHED_WORK_RULES - 1, FINISHED_WORK_RULES])
 def test_what_completes_out_of_contact_is_not_run_again_for_the_failed_one_that_stood_in(rules: int) -> None:
     state, alloc, made = _failed_stand_in()
-    state = _with(_reported(state, alloc, "complete"), c.ApplyPlan(plan=made.plan), rules=rules)
+    state = applied(_reported(state, alloc, "complete"), c.ApplyPlan(plan=made.plan), rules=rules)
     if rules < FINISHED_WORK_RULES:
         assert len(state.allocs) == 3
         return
     assert len(state.allocs) == 2
     assert [each.triggered_by for each in state.evals.where("status", "pending")] == ["alloc-stop"]
-    assert _attempt(state).plan.is_empty, "the scheduler decides the same: no evaluation follows another for ever"
+    assert attempted(state, "once").plan.is_empty, "the scheduler decides the same, so evaluations end"
 
 
 @pytest.mark.parametrize("end", ["still away", "failed"])
 def test_the_one_that_stood_in_is_rescheduled_while_its_original_has_not_completed(end: str) -> None:
     state, alloc, made = _failed_stand_in()
     state = _reported(state, alloc, "failed") if end == "failed" else state
-    state = _with(state, c.ApplyPlan(plan=made.plan))
+    state = applied(state, c.ApplyPlan(plan=made.plan))
     assert len(state.allocs) == 3

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from yurt import scheduler
-from yurt.fsm import apply
-from yurt.scheduler.attempts import Attempt
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus
 from yurt.structs.deployment import Deployment
-from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import HostVolumeInfo, Node
 from yurt.structs.plan import DeploymentUpdate
@@ -19,6 +15,7 @@ from yurt.structs.status import JOB_SYSTEM
 from yurt.structs.volumes.host import HostVolume, HostVolumeCapability
 from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
+from yurt.testing.cluster_models.attempts import applied, evaluated
 
 ASKED = VolumeRequest(name="data", type="host", source="data", read_only=True)
 FIRST, SMALL, THIRD = (factories.number_id(number, kind=1) for number in (1, 2, 3))
@@ -49,20 +46,6 @@ def _job(env: str = "0") -> Job:
     return factories.job("agent", type=JOB_SYSTEM, task_groups=(group,))
 
 
-def _with(state: Snapshot, *made: c.AnyCommand) -> Snapshot:
-    for command in made:
-        step = apply(state, command, index=state.index + 1)
-        assert isinstance(step.result, c.Applied), step.result
-        state = step.state
-    return state
-
-
-def _evaluated(state: Snapshot) -> tuple[Snapshot, Attempt]:
-    evaluation = Evaluation(id=f"eval-{state.index}", job_id="agent", type=JOB_SYSTEM, triggered_by="job-register")
-    made = scheduler.attempt(state, evaluation, now=factories.NOW, seed=state.index)
-    return (state if made.plan.is_empty else _with(state, c.ApplyPlan(plan=made.plan))), made
-
-
 def _healthy(state: Snapshot) -> Snapshot:
     """Clients report the end of what was stopped, and the health of what runs."""
     updates = []
@@ -74,7 +57,7 @@ def _healthy(state: Snapshot) -> Snapshot:
             updates.append(
                 c.AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status="running", deployment_status=well)
             )
-    return _with(state, c.UpdateAllocsFromClient(updates=tuple(updates), now=factories.NOW))
+    return applied(state, c.UpdateAllocsFromClient(updates=tuple(updates), now=factories.NOW))
 
 
 def _deployment(state: Snapshot) -> Deployment:
@@ -86,7 +69,7 @@ def _deployment(state: Snapshot) -> Deployment:
 def _cluster(*node_ids: str) -> Snapshot:
     made: list[c.AnyCommand] = [c.RegisterNode(node=_node(node_id)) for node_id in node_ids]
     made += [c.PutHostVolume(volume=_volume(node_id)) for node_id in node_ids]
-    return _with(Snapshot.empty(), *made, c.RegisterJob(job=_job()))
+    return applied(Snapshot.empty(), *made, c.RegisterJob(job=_job()))
 
 
 LEAVING: dict[str, c.AnyCommand] = {
@@ -99,12 +82,12 @@ LEAVING: dict[str, c.AnyCommand] = {
 @pytest.mark.parametrize("event", LEAVING)
 def test_a_deployment_ends_without_a_node_that_leaves_before_it_has_room(event: str) -> None:
     """Found by the simulator, seeds 81004, 81028 and 81033: nothing was to be placed there any more."""
-    state, made = _evaluated(_cluster(FIRST, SMALL))
+    state, made = evaluated(_cluster(FIRST, SMALL), "agent")
     assert _deployment(state).task_groups["web"].desired_total == 2
-    state, waiting = _evaluated(_healthy(state))
+    state, waiting = evaluated(_healthy(state), "agent")
     assert waiting.plan.is_empty and _deployment(state).status == "running", "the small node may get room in time"
 
-    state, made = _evaluated(_with(state, LEAVING[event]))
+    state, made = evaluated(applied(state, LEAVING[event]), "agent")
 
     assert not made.outcome.created and _deployment(state).status == "successful"
 
@@ -115,74 +98,76 @@ def _live(state: Snapshot) -> list[Allocation]:
 
 def _rolling() -> tuple[Snapshot, str]:
     """Version 1 is on one of two nodes, where it is not healthy yet; the id of the other node."""
-    state, _ = _evaluated(_cluster(FIRST, THIRD))
-    state, _ = _evaluated(_healthy(state))
+    state, _ = evaluated(_cluster(FIRST, THIRD), "agent")
+    state, _ = evaluated(_healthy(state), "agent")
     assert _deployment(state).status == "successful"
-    state, _ = _evaluated(_with(state, c.RegisterJob(job=_job("1"))))
+    state, _ = evaluated(applied(state, c.RegisterJob(job=_job("1"))), "agent")
     (outdated,) = (alloc.node_id for alloc in _live(state) if not alloc.previous_allocation)
     return state, outdated
 
 
 def test_a_deployment_waits_for_the_health_of_those_that_it_has_placed() -> None:
     state, outdated = _rolling()
-    state, _ = _evaluated(_with(state, c.SetNodeEligibility(node_id=outdated, eligibility="ineligible")))
+    state, _ = evaluated(applied(state, c.SetNodeEligibility(node_id=outdated, eligibility="ineligible")), "agent")
     assert _deployment(state).status == "running"
-    state, _ = _evaluated(_healthy(state))
+    state, _ = evaluated(_healthy(state), "agent")
     assert _deployment(state).status == "successful"
 
 
 def test_a_paused_deployment_does_not_end_while_outdated_allocations_wait() -> None:
     state, _ = _rolling()
     paused = DeploymentUpdate(deployment_id=_deployment(state).id, status="paused", status_description="by a user")
-    state = _healthy(_with(state, c.SetDeploymentStatus(update=paused, now=factories.NOW)))
-    state, made = _evaluated(state)
+    state = _healthy(applied(state, c.SetDeploymentStatus(update=paused, now=factories.NOW)))
+    state, made = evaluated(state, "agent")
     assert made.plan.is_empty and _deployment(state).status == "paused"
 
 
 def test_a_node_that_comes_back_has_a_deployment_of_its_own() -> None:
     state, outdated = _rolling()
-    state, _ = _evaluated(_healthy(_with(state, c.SetNodeEligibility(node_id=outdated, eligibility="ineligible"))))
+    state, _ = evaluated(
+        _healthy(applied(state, c.SetNodeEligibility(node_id=outdated, eligibility="ineligible"))), "agent"
+    )
     first = _deployment(state)
-    state, made = _evaluated(_with(state, c.SetNodeEligibility(node_id=outdated, eligibility="eligible")))
+    state, made = evaluated(applied(state, c.SetNodeEligibility(node_id=outdated, eligibility="eligible")), "agent")
     assert len(made.plan.placements) == 1 and _deployment(state).id != first.id
     assert _deployment(state).task_groups["web"].desired_total == 1
-    state, _ = _evaluated(_healthy(state))
+    state, _ = evaluated(_healthy(state), "agent")
     assert _deployment(state).status == "successful"
 
 
 @pytest.mark.parametrize("event", LEAVING)
 def test_a_version_that_ran_on_no_node_is_not_stable_and_the_next_node_gets_it_with_a_deployment(event: str) -> None:
-    state, _ = _evaluated(_cluster(SMALL))
+    state, _ = evaluated(_cluster(SMALL), "agent")
     assert _deployment(state).status == "running"
-    state, _ = _evaluated(_with(state, LEAVING[event]))
+    state, _ = evaluated(applied(state, LEAVING[event]), "agent")
     first = _deployment(state)
     assert (first.status, first.status_description) == (
         "cancelled", "Cancelled because all nodes left before the version was healthy on one",
     )  # fmt: skip
     assert not state.jobs["default", "agent"].stable
-    made = _evaluated(state)[1]
+    made = evaluated(state, "agent")[1]
     assert made.plan.is_empty, "once is enough"
 
-    state = _with(state, c.RegisterNode(node=_node(FIRST)), c.PutHostVolume(volume=_volume(FIRST)))
-    state, made = _evaluated(state)
+    state = applied(state, c.RegisterNode(node=_node(FIRST)), c.PutHostVolume(volume=_volume(FIRST)))
+    state, made = evaluated(state, "agent")
     assert len(made.plan.placements) == 1 and _deployment(state).id != first.id
-    state, _ = _evaluated(_healthy(state))
+    state, _ = evaluated(_healthy(state), "agent")
     assert _deployment(state).status == "successful" and state.jobs["default", "agent"].stable
 
 
 def test_outdated_allocations_on_nodes_that_come_back_are_replaced_after_a_cancelled_deployment() -> None:
-    state, _ = _evaluated(_healthy(_evaluated(_cluster(FIRST))[0]))
+    state, _ = evaluated(_healthy(evaluated(_cluster(FIRST), "agent")[0]), "agent")
     assert _deployment(state).status == "successful"
     ask = factories.task(env={"V": "1"})
     vast = replace(ask, resources=replace(ask.resources, cpu=10**6))
     job = _job("1")
     group = replace(job.task_groups[0], tasks=(vast,))
-    state, _ = _evaluated(_with(state, c.RegisterJob(job=replace(job, task_groups=(group,)))))
-    state, _ = _evaluated(_with(state, c.SetNodeEligibility(node_id=FIRST, eligibility="ineligible")))
+    state, _ = evaluated(applied(state, c.RegisterJob(job=replace(job, task_groups=(group,)))), "agent")
+    state, _ = evaluated(applied(state, c.SetNodeEligibility(node_id=FIRST, eligibility="ineligible")), "agent")
     assert _deployment(state).status == "cancelled" and not state.jobs["default", "agent"].stable
     node = _node(FIRST)
     cpu = replace(node.node_resources.cpu, cpu_shares=10**7)
     larger = replace(node, node_resources=replace(node.node_resources, cpu=cpu))
     eligible = c.SetNodeEligibility(node_id=FIRST, eligibility="eligible")
-    state, made = _evaluated(_with(state, c.RegisterNode(node=larger), eligible))
+    state, made = evaluated(applied(state, c.RegisterNode(node=larger), eligible), "agent")
     assert len(made.plan.placements) == 1 and _deployment(state).status == "running"

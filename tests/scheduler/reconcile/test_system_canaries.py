@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from yurt import scheduler
-from yurt.fsm import apply
-from yurt.scheduler.attempts import Attempt
 from yurt.sdk.value import replace, seconds
 from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.alloc import AllocDeploymentStatus
-from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.status import JOB_SYSTEM
 from yurt.testing import factories
+from yurt.testing.cluster_models.attempts import applied, evaluated
 
 
 def _job(env: str, **update: Any) -> Job:
@@ -25,26 +22,12 @@ def _job(env: str, **update: Any) -> Job:
     return factories.job("agent", type=JOB_SYSTEM, task_groups=(group,))
 
 
-def _with(state: Snapshot, *made: c.AnyCommand) -> Snapshot:
-    for command in made:
-        step = apply(state, command, index=state.index + 1)
-        assert isinstance(step.result, c.Applied), step.result
-        state = step.state
-    return state
-
-
-def _evaluated(state: Snapshot) -> tuple[Snapshot, Attempt]:
-    evaluation = Evaluation(id=f"eval-{state.index}", job_id="agent", type=JOB_SYSTEM, triggered_by="job-register")
-    made = scheduler.attempt(state, evaluation, now=factories.NOW, seed=state.index)
-    return (state if made.plan.is_empty else _with(state, c.ApplyPlan(plan=made.plan))), made
-
-
 def _running(nodes: int) -> Snapshot:
     """Version 0 runs on all nodes, its deployment has ended."""
     made = [c.RegisterNode(node=factories.node()) for _ in range(nodes)]
-    state, _ = _evaluated(_with(Snapshot.empty(), *made, c.RegisterJob(job=_job("0"))))
+    state, _ = evaluated(applied(Snapshot.empty(), *made, c.RegisterJob(job=_job("0"))), "agent")
     for _ in range(nodes):
-        state, _ = _evaluated(_healthy(state))
+        state, _ = evaluated(_healthy(state), "agent")
     return state
 
 
@@ -59,7 +42,7 @@ def _healthy(state: Snapshot) -> Snapshot:
             updates.append(
                 c.AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status="running", deployment_status=well)
             )
-    return _with(state, c.UpdateAllocsFromClient(updates=tuple(updates), now=factories.NOW))
+    return applied(state, c.UpdateAllocsFromClient(updates=tuple(updates), now=factories.NOW))
 
 
 def _versions(state: Snapshot) -> dict[int, int]:
@@ -74,26 +57,26 @@ def _versions(state: Snapshot) -> dict[int, int]:
 def test_so_many_percent_of_the_nodes_get_the_new_version_and_the_rest_waits(
     nodes: int, percent: int, canaries: int
 ) -> None:
-    state, made = _evaluated(_with(_running(nodes), c.RegisterJob(job=_job("1", canary=percent))))
+    state, made = evaluated(applied(_running(nodes), c.RegisterJob(job=_job("1", canary=percent))), "agent")
     deployment = state.latest_deployment("default", "agent")
     assert deployment is not None and made.plan.annotations is not None
     group = deployment.task_groups["web"]
     assert (group.desired_canaries, len(group.placed_canaries), group.desired_total) == (canaries, canaries, nodes)
     assert made.plan.annotations.desired_tg_updates["web"].canary == canaries
     assert _versions(state) == ({0: nodes - canaries, 1: canaries} if canaries < nodes else {1: nodes})
-    again, idle = _evaluated(_healthy(state))
+    again, idle = evaluated(_healthy(state), "agent")
     assert idle.plan.is_empty and _versions(again) == _versions(state)
 
 
 def test_after_the_promotion_the_others_follow_in_steps_and_the_deployment_ends() -> None:
-    state, _ = _evaluated(_with(_running(7), c.RegisterJob(job=_job("1"))))
+    state, _ = evaluated(applied(_running(7), c.RegisterJob(job=_job("1"))), "agent")
     state = _healthy(state)
     deployment = state.latest_deployment("default", "agent")
     assert deployment is not None
-    state = _with(state, c.PromoteDeployment(deployment_id=deployment.id, now=factories.NOW))
+    state = applied(state, c.PromoteDeployment(deployment_id=deployment.id, now=factories.NOW))
     steps = []
     for _ in range(4):
-        state, made = _evaluated(_healthy(state))
+        state, made = evaluated(_healthy(state), "agent")
         steps.append(len(made.plan.placements))
     assert steps == [2, 2, 1, 0] and _versions(state) == {1: 7}
     ended = state.latest_deployment("default", "agent")
@@ -105,21 +88,21 @@ def test_a_first_version_and_one_that_changes_in_place_have_no_canaries() -> Non
     first = state.latest_deployment("default", "agent")
     assert first is not None and first.task_groups["web"].desired_canaries == 0
     meta = replace(_job("0"), task_groups=(replace(_job("0").task_groups[0], shutdown_delay=seconds(1)),))
-    state, made = _evaluated(_with(state, c.RegisterJob(job=meta)))
+    state, made = evaluated(applied(state, c.RegisterJob(job=meta)), "agent")
     assert made.plan.in_place and not made.plan.placements
     latest = state.latest_deployment("default", "agent")
     assert latest is not None and latest.task_groups["web"].desired_canaries == 0
 
 
 def test_a_failed_deployment_places_no_more_canaries() -> None:
-    state, _ = _evaluated(_with(_running(8), c.RegisterJob(job=_job("1"))))
+    state, _ = evaluated(applied(_running(8), c.RegisterJob(job=_job("1"))), "agent")
     deployment = state.latest_deployment("default", "agent")
     assert deployment is not None
     gone = next(alloc for alloc in state.allocs.values() if alloc.id in deployment.task_groups["web"].placed_canaries)
     update = c.AllocUpdate(id=gone.id, node_id=gone.node_id, client_status="failed")
     failed = c.SetDeploymentStatus(update=_failed(deployment.id), now=factories.NOW)
-    state = _with(state, failed, c.UpdateAllocsFromClient(updates=(update,), now=factories.NOW))
-    _, made = _evaluated(state)
+    state = applied(state, failed, c.UpdateAllocsFromClient(updates=(update,), now=factories.NOW))
+    _, made = evaluated(state, "agent")
     assert not any(p.deployment_status is not None and p.deployment_status.canary for p in made.plan.placements)
 
 
@@ -131,18 +114,18 @@ def test_an_evaluation_names_the_deployment_of_its_version_also_one_that_has_end
     state = _running(3)
     latest = state.latest_deployment("default", "agent")
     assert latest is not None and latest.status == "successful"
-    assert _evaluated(state)[1].outcome.evaluation.deployment_id == latest.id
-    stopped = _with(state, c.RegisterJob(job=replace(_job("0"), stop=True)))
-    assert _evaluated(stopped)[1].outcome.evaluation.deployment_id == ""
+    assert evaluated(state, "agent")[1].outcome.evaluation.deployment_id == latest.id
+    stopped = applied(state, c.RegisterJob(job=replace(_job("0"), stop=True)))
+    assert evaluated(stopped, "agent")[1].outcome.evaluation.deployment_id == ""
 
 
 def test_a_deployment_ends_although_a_node_that_came_later_has_no_room() -> None:
     """Found by the simulator, seed 739950: the new node was waited for, and no deadline bounded that."""
-    state = _with(Snapshot.empty(), c.RegisterNode(node=factories.node()), c.RegisterJob(job=_job("0", canary=0)))
-    state, _ = _evaluated(state)
+    state = applied(Snapshot.empty(), c.RegisterNode(node=factories.node()), c.RegisterJob(job=_job("0", canary=0)))
+    state, _ = evaluated(state, "agent")
     resources = factories.node().node_resources
     small = factories.node(node_resources=replace(resources, cpu=replace(resources.cpu, cpu_shares=1)))
-    state, made = _evaluated(_healthy(_with(state, c.RegisterNode(node=small))))
+    state, made = evaluated(_healthy(applied(state, c.RegisterNode(node=small))), "agent")
 
     assert [each.status for each in made.plan.deployment_updates] == ["successful"]
     assert [each.node_id for each in made.outcome.created] == [small.id]

@@ -306,8 +306,8 @@ def loaded_view(call: Call) -> View:
 def need_recent_state(call: Call) -> None:
     """Raises Unavailable on a server that has been cut off for longer than `STATE_AGE_MAX_S`.
 
-    A stream of changes checks this while it is open: there it would be silent, as if nothing happened. A reader that
-    accepts an old state (`stale`) is not told.
+    A stream of changes checks this while it is open: there it would be silent, as if nothing happened. With `stale` the
+    reader accepts an old state, and the stream stays open.
     """
     leader = call.server.leader
     if call.options.stale or not leader.is_confirmed_by_others or leader.state_age_s <= STATE_AGE_MAX_S:

@@ -17,8 +17,10 @@ ORIGINALS_MAX: Final = 64
 
 
 def is_work_done(snapshot: Snapshot, alloc_id: str, job: Job) -> bool:
-    """Whether a replacement would do again what has been done in this version of the job: by the allocation itself or,
-    if it failed, by an original that was out of contact and that it stood in for.
+    """Whether a replacement would repeat finished work of this version of the job.
+
+    The allocation itself has completed, or it has failed while it replaced an original that was out of contact and that
+    has completed.
 
     The scheduler decides the same (`scheduler.reconcile.replacements`, `scheduler.job_types.system_diff`): otherwise
     each evaluation of the job would be followed by another.

@@ -52,8 +52,8 @@ class NodeRegistration:
         lists: ListIndexes | None = None,
         is_dev: bool = False,
     ) -> None:
-        """`on_marks` is called with the servers' marks of the node's devices in each answer; `lists` is told of
-        registrations."""
+        """`on_marks` is called with the servers' marks of the node's devices in each answer; `lists` takes the index of
+        each registration."""
         self.contact = Contact(is_dev=is_dev, last_ok_s=env.monotonic())
         self.status = NODE_INIT
         self.registered_index = 0

@@ -106,7 +106,7 @@ class FollowedLog:
         return before + (position.offset if position.number in sizes else 0)
 
     def _unseen(self, frame: StreamFrame) -> StreamFrame | None:
-        """What has not been shown of a frame; raises Unavailable for one that leaves something out.
+        """The part of a frame that is new to the reader, or None; raises Unavailable if bytes before it are missing.
 
         The oldest file may be removed after the listing: then the offset was too large, also for a later file, and is
         made again.

@@ -130,7 +130,7 @@ def load_deferred_code() -> None:
 
 @contextmanager
 def simulated_machine(folder: Path, seed: int, *, turn_s: float, csi: CsiNodes) -> Iterator[None]:
-    """Replace the machine's parts; `turn_s` is the virtual time of a slice of long work, `csi` what is mounted."""
+    """Replace the machine's parts; `turn_s` is the virtual time of a slice of long work, `csi` has the mounts."""
     chance = random.Random(f"system {seed}")
     has_rsa_key = random.Random(f"root key {seed}").random() < RSA_KEYS
     load_deferred_code()

@@ -135,7 +135,7 @@ def unmounted_below(host: SimHost, path: str) -> str:
 
 
 def problems_at_rest(state: Snapshot, nodes: CsiNodes, node_ids: Iterable[str]) -> list[str]:
-    """What is left of volumes once nothing changes any more; `node_ids` are in the order of the nodes."""
+    """Mounts and claims that remain in a cluster at rest; `node_ids` are in the order of the nodes."""
     found = [
         f"{mount.volume_id} is mounted on {node.name} for {mount.alloc_id[:8]}, which has ended"
         for node, node_id in zip(nodes.nodes, node_ids, strict=True)

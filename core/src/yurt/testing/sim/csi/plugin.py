@@ -152,7 +152,7 @@ class CsiNodes:
         return any(str(path) in each.mounts or str(path) in each.staged for each in self.nodes)
 
     def unmount(self, path: Path, *, is_lazy: bool = False) -> None:
-        """Unmount what is mounted at a path, without the plugin."""
+        """Remove the mount at a path, without the plugin."""
         for node in self.nodes:
             if node.mounts.pop(str(path), None) is not None:
                 self.checks.unpublished(node, str(path))
