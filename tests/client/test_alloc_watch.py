@@ -89,18 +89,18 @@ async def test_a_client_stops_nothing_while_a_new_log_outgrows_the_one_before() 
     env, server, database = FakeEnv(), FakeServerPort(), ClientDatabase(None)
     await database.put_seen_index(210)
     alloc, registered, taken = placed("node"), list[int](), list[Changes]()
-    watch = AllocWatch(server, env, database, node_id="node")
-    watch.restore([AllocRecord(id=alloc.id, alloc=replace(alloc, alloc_modify_index=150))])
 
     def register_again() -> None:
         registered.append(watch.seen_index)
         server.index += 1
         watch.note_registration(server.index, watch.seen_index)
 
+    watch = AllocWatch(server, env, database, node_id="node", register_again=register_again)
+    watch.restore([AllocRecord(id=alloc.id, alloc=replace(alloc, alloc_modify_index=150))])
+
     async def apply(changes: Changes) -> None:
         taken.append(changes)
 
-    watch.set_register_again(register_again)
     running = asyncio.ensure_future(watch.run(least_index=0, apply=apply))
     for _ in range(40):
         await env.advance(1.0)
@@ -134,18 +134,18 @@ async def test_a_client_that_sees_older_lists_only_registers_again() -> None:
     await database.put_seen_index(210)
     alloc, registered, taken = placed("node"), list[int](), list[Changes]()
     server.put_alloc(alloc)
-    watch = AllocWatch(server, env, database, node_id="node")
-    watch.restore([AllocRecord(id=alloc.id, alloc=replace(alloc, alloc_modify_index=150))])
 
     def register_again() -> None:
         seen_before = watch.seen_index
         registered.append(seen_before)
         watch.note_registration(server.index, seen_before)
 
+    watch = AllocWatch(server, env, database, node_id="node", register_again=register_again)
+    watch.restore([AllocRecord(id=alloc.id, alloc=replace(alloc, alloc_modify_index=150))])
+
     async def apply(changes: Changes) -> None:
         taken.append(changes)
 
-    watch.set_register_again(register_again)
     running = asyncio.ensure_future(watch.run(least_index=0, apply=apply))
     for _ in range(8):
         await env.advance(1.0)

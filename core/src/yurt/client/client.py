@@ -159,7 +159,9 @@ class Client:
             added=follow(permitted_fingerprints(config)),
             clouds=follow(cloud_fingerprints(clouds_of(os.environ), config)),
         )
-        self.alloc_service = AllocService(self.allocs, context, node_id=node.id, group=group)
+        self.alloc_service = AllocService(
+            self.allocs, context, node_id=node.id, group=group, register_again=node.register_again
+        )
         on_lost = self.alloc_service.readiness.lose
         self._standing = standing = NodeRegistration(
             env,
@@ -169,7 +171,6 @@ class Client:
             lists=self.alloc_service.watch,
             is_dev=config.dev,
         )
-        self.alloc_service.watch.set_register_again(node.register_again)
         token = NodeToken(surroundings.database, env, wake=node.beat_due.set)
         addresses = ServerAddresses(surroundings.learn_servers)
         self._connection = ServerConnection(

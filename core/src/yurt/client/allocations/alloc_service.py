@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from yurt.client.allocations.alloc_table import AllocTable
 from yurt.client.allocations.alloc_watch import AllocWatch
@@ -20,13 +21,22 @@ from yurt.client.timed_waits import wait_or_sleep
 class AllocService:
     """Runs the allocations that the servers assign to the node, and those of an earlier agent."""
 
-    def __init__(self, table: AllocTable, context: ClientContext, *, node_id: str, group: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        table: AllocTable,
+        context: ClientContext,
+        *,
+        node_id: str,
+        group: asyncio.TaskGroup,
+        register_again: Callable[[], None],
+    ) -> None:
+        """`register_again` has the node registered again."""
         config, env, store, server = context.config, context.env, context.store, context.server
         self._context = context
         self._table = table
         self._lost = LostRecords(store, config.alloc_dir)
         self.reporter = Reporter(server, env, node_id=node_id, retry_s=DEV_RETRY_S if config.dev else RETRY_S)
-        self.watch = AllocWatch(server, env, store, node_id=node_id, is_dev=config.dev)
+        self.watch = AllocWatch(server, env, store, node_id=node_id, register_again=register_again, is_dev=config.dev)
         self.readiness = Readiness(table, self.watch, self.reporter)
         self.runners = Runners(table, context, group=group, reporter=self.reporter, lost=self._lost)
         self.removals = Removals(

@@ -34,8 +34,16 @@ class AllocWatch:
     """The loop that pulls the list and fetches changed allocations."""
 
     def __init__(
-        self, server: ServerPort, env: Env, store: ClientDatabase, *, node_id: str, is_dev: bool = False
+        self,
+        server: ServerPort,
+        env: Env,
+        store: ClientDatabase,
+        *,
+        node_id: str,
+        register_again: Callable[[], None] = lambda: None,
+        is_dev: bool = False,
     ) -> None:
+        """`register_again` has the node registered again."""
         self._server = server
         self._env = env
         self._store = store
@@ -47,16 +55,12 @@ class AllocWatch:
         """Set once a list is adopted that is at least as new as `look_again` required."""
         self._outdated_count = 0
         self._stored_new_log = 0
-        self._register_again: Callable[[], None] = lambda: None
+        self._register_again = register_again
 
     @property
     def seen_index(self) -> int:
         """The newest index of an adopted list, or that which lists must reach."""
         return self._list.seen_index
-
-    def set_register_again(self, register_again: Callable[[], None]) -> None:
-        """Set the function that has the node registered again."""
-        self._register_again = register_again
 
     def note_registration(self, index: int, seen_before: int) -> None:
         """Note the index of a registration; `seen_before` is `seen_index` before it was requested."""
