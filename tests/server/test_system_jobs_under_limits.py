@@ -120,10 +120,10 @@ class Cluster:
             )
             assert scheduler.check_plan(state, plan, LIMITS).is_full
             ended = outcome_evaluations(outcome)
-            if plan.is_empty:
-                self.apply(c.UpsertEvaluations(evaluations=ended))
-            else:
+            if not plan.is_empty:
                 self.apply(c.ApplyPlan(plan=plan, evaluations=ended))
+            elif len(ended) > 1 or not self.queue.block_again(ended[0]):
+                self.apply(c.UpsertEvaluations(evaluations=ended))
             self.queue.ack(delivery)
         raise AssertionError("the scheduler keeps changing its mind")
 

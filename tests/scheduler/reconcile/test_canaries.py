@@ -24,14 +24,14 @@ def _service(count: int, cpu: int = 100, **changes: Any) -> Job:
 
 
 def _canarying(count: int = 3, **group: Any) -> tuple[PlannedCluster, Job, Allocation]:
-    """A cluster whose job tries a new version by one canary."""
+    """A cluster whose job tries a new version by one canary, or by a gang of them; returns the first."""
     cluster = PlannedCluster()
     update = factories.update_strategy(canary=1, max_parallel=1)
     cluster.register(old := _service(count, update=update, **group))
     cluster.settle(old)
     cluster.register(new := _service(count, cpu=200, update=update, **group))
     cluster.settle(new)
-    (canary,) = [alloc for alloc in cluster.live(new) if alloc.job is not None and alloc.job.version == 1]
+    canary, *_ = [alloc for alloc in cluster.live(new) if alloc.job is not None and alloc.job.version == 1]
     return cluster, new, canary
 
 
@@ -344,3 +344,23 @@ def test_a_canary_of_a_gang_that_is_gone_is_replaced_together_with_those_that_ha
     cluster.now = UnixNano(cluster.now + seconds(60))
     cluster.settle(new)
     assert sum(alloc.job is not None and alloc.job.version == 1 for alloc in cluster.live(new)) == 3
+
+
+def test_a_stray_canary_that_has_ended_while_it_was_to_migrate_brings_no_member_of_a_gang() -> None:
+    cluster, job, _ = _canarying(1, gang=Gang(min=1))
+    larger = replace(job.task_groups[0], count=4, gang=Gang(min=3))
+    cluster.register(job := replace(job, task_groups=(larger,), meta={"version": "3"}))
+    cluster.settle(job)
+    canaries = [alloc for alloc in cluster.live(job) if alloc.job is not None and alloc.job.version == 2]
+    assert len(canaries) == 3 and all(alloc.deployment_status is not None for alloc in canaries)
+    for alloc in cluster.live(job):
+        if alloc not in canaries:
+            cluster.end(alloc, status.CLIENT_FAILED)
+    moved, *others = canaries
+    cluster.do(c.SetDesiredTransitions(transitions={moved.id: DesiredTransition(migrate=True)}, now=cluster.now))
+    cluster.end(moved, status.CLIENT_COMPLETE)
+    told = DeploymentUpdate(deployment_id=moved.deployment_id, status=status.DEPLOYMENT_FAILED)
+    cluster.do(c.SetDeploymentStatus(update=told))
+    cluster.evaluate(job)  # applies its plan, which `apply` would refuse with one member of three
+    assert not cluster.live(job)
+    assert {cluster.state.allocs[alloc.id].desired_status for alloc in others} == {status.DESIRED_STOP}

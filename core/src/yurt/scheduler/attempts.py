@@ -18,6 +18,7 @@ from yurt.structs.job import Job
 from yurt.structs.plan import Outcome, Plan
 from yurt.structs.predicates import eval_type, has_same_specification
 from yurt.structs.status import (
+    EVAL_BLOCKED,
     EVAL_COMPLETE,
     EVAL_FAILED,
     EVAL_PENDING,
@@ -102,6 +103,12 @@ def _ready(
     job_type = eval_type(job) if job is not None else evaluation.type
     typed = replace(evaluation, type=job_type)
     context = AttemptContext.of(snapshot, typed, now=now, ids=ids, seed=own_seed, limits=limits)
+    if evaluation.status == EVAL_BLOCKED and evaluation.quota_limit_reached:
+        from yurt.scheduler.job_types.full_limits import waiting_on  # Many clusters have no quotas.
+
+        waiting = waiting_on(context)
+        if waiting is not None:
+            return Attempt(_no_plan(evaluation, now), Outcome(evaluation=waiting, reblock=waiting))
     match job_type:
         case "system" | "sysbatch":
             from yurt.scheduler.job_types.system import SystemAttempt  # Many clusters have no system jobs.
@@ -157,5 +164,8 @@ def _registration(job: Job, index: int, seed: int, now: UnixNano) -> Evaluation:
 def _nothing(evaluation: Evaluation, status: str, description: str, *, now: UnixNano) -> Attempt:
     """An empty attempt, for an unknown trigger or a job that only launches children."""
     ended = replace(evaluation, status=status, status_description=description, modify_time=now)
-    plan = Plan(eval_id=evaluation.id, namespace=evaluation.namespace, job_id=evaluation.job_id, now=now)
-    return Attempt(plan, Outcome(evaluation=ended))
+    return Attempt(_no_plan(evaluation, now), Outcome(evaluation=ended))
+
+
+def _no_plan(evaluation: Evaluation, now: UnixNano) -> Plan:
+    return Plan(eval_id=evaluation.id, namespace=evaluation.namespace, job_id=evaluation.job_id, now=now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from yurt.scheduler.capacity.limits import LimitCheck, LimitedGrants
@@ -61,18 +61,35 @@ class NodePlacement:
                 assert row is not None, "the node of a replaced allocation exists"
                 self._place(placer, row, request)
         for placer, _, fresh in targets:
-            for row, request in fresh:
-                self._place(placer, row, request)
+            self._place_fresh(placer, fresh)
         for group, count in self._coalesced.items():
             metric = self._draft.failed[group]
             self._draft.failed[group] = replace(metric, coalesced_failures=metric.coalesced_failures + count)
 
+    def _place_fresh(self, placer: GroupPlacer, fresh: Sequence[tuple[int, PlacementRequest]]) -> None:
+        """Place the new allocations of a group, up to the one that a limit refuses."""
+        group = placer.group.name
+        for number, (row, request) in enumerate(fresh):
+            if group in self._refused:
+                self._refuse_all(group, [row for row, _ in fresh[number:]])
+                return
+            self._place(placer, row, request)
+
+    def _refuse_all(self, group: str, rows: Sequence[int]) -> None:
+        """Record the nodes for which a limit refuses a new allocation of the group, as it did for the node before."""
+        ids, limit, count = self._view.rows.ids, self._refused[group], len(rows)
+        self._counts[group]["place"] += count
+        self._draft.queued[group] += count
+        self.failed_fresh[group] = self.failed_fresh.get(group, 0) + count
+        self._coalesced[group] = self._coalesced.get(group, 0) + count
+        for row in rows:
+            self.failed_nodes.setdefault(ids[row], set()).add(group)
+        if limit:
+            self.limited.update(((ids[row], group), limit) for row in rows)
+
     def _place(self, placer: GroupPlacer, row: int, request: PlacementRequest) -> None:
         counts, draft, view = self._counts[request.group], self._draft, self._view
         counts["canary" if request.is_canary else "destructive_update" if request.stops else "place"] += 1
-        if not request.stops and request.group in self._refused:
-            self._refuse_again(view.rows.ids[row], request)
-            return
         replaced = request.previous if request.stops else None
         if replaced is not None:
             view.release(replaced)
@@ -115,15 +132,6 @@ class NodePlacement:
         if grants.limit:
             self.limited_grants[pair] = grants.limit
         return replace(placed, quota_exhausted=grants.reached())
-
-    def _refuse_again(self, node_id: str, request: PlacementRequest) -> None:
-        """Record one more node for which a limit refuses a new allocation of the group."""
-        group = request.group
-        if self._refused[group]:
-            self.limited[(node_id, group)] = self._refused[group]
-        self._note_fresh(request)
-        self._note_failed(group, node_id)
-        self._coalesced[group] = self._coalesced.get(group, 0) + 1
 
     def _note_fresh(self, request: PlacementRequest) -> None:
         if not request.is_canary:

@@ -113,7 +113,10 @@ class SystemDiff:
         """The targets of one group; its placer is retained for explanations."""
         job = self._job
         placer = self.placers[group.name] = GroupPlacer(self._view, job, group, seed=self._context.seed, own=())
-        rows, outside = np.flatnonzero(placer.candidates.mask), _without_volumes(placer)
+        outside = _without_volumes(placer)
+        open_rows = placer.candidates.mask & placer.feasible.mask
+        for mask in outside:
+            open_rows &= ~mask
         covered: set[str] = set()
         done: set[str] = set()
         outdated: list[Allocation] = []
@@ -133,12 +136,12 @@ class SystemDiff:
         counts = self.counts[group.name]
         destructive = rollout.updates(group, outdated, counts)
         assert len(destructive) <= len(outdated), (group.name, "only an outdated allocation is replaced")
-        fresh = []
-        ids = self._view.rows.ids
-        for row in sorted(rows.tolist(), key=lambda row: ids[row]):
-            if ids[row] not in covered and placer.feasible.mask[row] and not any(mask[row] for mask in outside):
-                name = alloc_name(job.name or job.id, group.name, 0)
-                fresh.append((row, PlacementRequest(group.name, name, previous.get(ids[row]))))
+        ids, name = self._view.rows.ids, alloc_name(job.name or job.id, group.name, 0)
+        fresh = [
+            (row, PlacementRequest(group.name, name, previous.get(ids[row])))
+            for row in sorted(np.flatnonzero(open_rows).tolist(), key=ids.__getitem__)
+            if ids[row] not in covered
+        ]
         assert len({row for row, _ in fresh}) == len(fresh), (group.name, "one allocation a node")
         rollout.begin(group, counts, replaced=len(destructive), new=len(fresh))
         return GroupTargets(placer, destructive, fresh)

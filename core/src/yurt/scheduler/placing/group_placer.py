@@ -39,6 +39,7 @@ from yurt.scheduler.placing.runs import PlacementRun, place_run
 from yurt.scheduler.placing.terms.registry import ALONE
 from yurt.scheduler.placing.terms.term import UNIT
 from yurt.sdk.value import replace
+from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.explain.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.job import Job, TaskGroup
@@ -60,6 +61,16 @@ class PlacedAlloc(msgspec.Struct, frozen=True):
     """The quota for whose guarantee each preempted allocation ends, by allocation id."""
 
 
+def group_ask(snapshot: Snapshot, job: Job, group: TaskGroup) -> GroupAsk:
+    """What an allocation of the group asks of a node."""
+    return GroupAsk(
+        group,
+        with_memory_max=has_memory_max(snapshot, job),
+        trial_runs=trial_runs_for(snapshot, group),
+        stores_parts=snapshot.stores_device_parts,
+    )
+
+
 class GroupPlacer:
     """Places allocations of one group."""
 
@@ -67,12 +78,7 @@ class GroupPlacer:
         self.view = view
         self.job = job
         self.group = group
-        self.ask = GroupAsk(
-            group,
-            with_memory_max=has_memory_max(view.snapshot, job),
-            trial_runs=trial_runs_for(view.snapshot, group),
-            stores_parts=view.snapshot.stores_device_parts,
-        )
+        self.ask = group_ask(view.snapshot, job, group)
         if self.ask.devices:
             self.ask.note_topology(_has_topology(view))
         self.candidates: Candidates = candidates(view.rows, job)

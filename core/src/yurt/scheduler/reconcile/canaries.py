@@ -37,7 +37,11 @@ class Canaries:
         self.ids = NONE if is_over or rollout.state is None else frozenset(rollout.state.placed_canaries)
 
     def drop_obsolete(self, allocs: list[Allocation]) -> list[Allocation]:
-        """Stop canaries that no current deployment includes."""
+        """Stop canaries that no current deployment includes.
+
+        One that a drain was to move and that has ended counts no more: nothing is left to move, and a replacement of it
+        would be a member that the group is not waiting for.
+        """
         promoted = self._rollout.is_promoted
         retained = []
         for alloc in allocs:
@@ -45,6 +49,8 @@ class Canaries:
             is_obsolete = status is not None and status.canary and alloc.id not in self.ids and not promoted
             if is_obsolete and not is_terminal(alloc):
                 self._results.stop(alloc, why.NOT_NEEDED)
+            elif is_obsolete and alloc.desired_transition.migrate and alloc.desired_status not in SERVER_TERMINAL:
+                self._results.counts["ignore"] += 1
             else:
                 retained.append(alloc)
         return retained

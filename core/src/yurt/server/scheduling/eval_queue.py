@@ -25,7 +25,12 @@ log = logging.getLogger(__name__)
 
 REAP_INTERVAL_S: Final = 5.0
 REAP_BATCH: Final = 500
+SEEN: Final = ("attempts", "snapshot_index", "modify_time")
+"""The fields of a blocked evaluation that say when it was tried, and not what it waits for."""
 FAILED_UNBLOCK_S: Final = 60.0
+STORED_AGAIN_NS: Final = seconds(60.0)
+"""How old the stored row of a waiting evaluation may become while attempts fail for the same reasons. The row tells
+users of the last attempt, and a new leader which changes the evaluation has not seen."""
 UNBLOCK_BATCH: Final = 500
 """Questions whether one piece of news unblocks one evaluation, before others get the loop: a few milliseconds at most,
 when they all go to the queue."""
@@ -125,6 +130,24 @@ class EvalQueue:
         `index`."""
         if self._events.note_limit(namespace, index=index):
             self._unblock_some(self._env.now())
+
+    def block_again(self, evaluation: Evaluation) -> bool:
+        """Block an evaluation after an attempt that says what its row says; False if its row is to be stored again.
+
+        Its `snapshot_index` is then newer here than in the row. A leader that begins with the row tries once more than
+        it had to, after changes which this attempt has seen (invariant B4).
+        """
+        row = self._current().evals.get(evaluation.id)
+        if (
+            row is None
+            or row.status != status.EVAL_BLOCKED
+            or evaluation.modify_time - row.modify_time >= STORED_AGAIN_NS
+        ):
+            return False
+        if evaluation != replace(row, **{name: getattr(evaluation, name) for name in SEEN}):
+            return False
+        self._block(evaluation, self._env.now())
+        return True
 
     async def dequeue(self, queues: tuple[str, ...]) -> Delivery:
         """The evaluation of highest priority, once there is one."""

@@ -192,7 +192,13 @@ class LeaderWork:
     async def _enqueued(
         self, delivery: Delivery, evaluations: tuple[Evaluation, ...]
     ) -> asyncio.Future[tuple[Committed, ...]]:
-        """The results of the evaluations' commands; many are encoded in a thread, as that takes longer than a turn."""
+        """The results of the evaluations' commands; many are encoded in a thread, as that takes longer than a turn.
+
+        An attempt without news about an evaluation that waits stores nothing: one end under a full quota may wake
+        hundreds, of which one fits.
+        """
+        if len(evaluations) == 1 and self._queue.block_again(evaluations[0]):
+            return _nothing_stored()
         commands = one_by_one(evaluations)
         if len(commands) <= EVALUATIONS_TOGETHER:
             return self._writer.enqueue(commands)
@@ -303,6 +309,12 @@ def one_by_one(evaluations: Iterable[Evaluation]) -> tuple[UpsertEvaluations, ..
     stored without the evaluations that it created. Beyond that the end comes last.
     """
     return tuple(UpsertEvaluations(evaluations=(each,)) for each in evaluations)
+
+
+def _nothing_stored() -> asyncio.Future[tuple[Committed, ...]]:
+    done: asyncio.Future[tuple[Committed, ...]] = asyncio.get_running_loop().create_future()
+    done.set_result(())
+    return done
 
 
 async def _reply(answer: _Answer) -> PlanReply | Exception:
