@@ -52,7 +52,7 @@ class ProtoApi:
 
     def message(self, name: str, /, **fields: Any) -> Message:
         """A message with these fields."""
-        return self.message_class(name)(**fields)
+        return (self._classes.get(name) or self.message_class(name))(**fields)
 
     def methods(self, service: str) -> dict[str, ProtoMethod]:
         """The methods of a service by name."""

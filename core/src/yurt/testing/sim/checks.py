@@ -94,13 +94,16 @@ class Checks:
         state = server.state
         index = state.index
         before = self._indexes.get(id(server), 0)
-        _hold(index > before, f"A5 {server.config.name} went from index {before} to {index}")
+        if index <= before:  # texts are made for violations only: these lines run for each command on each server
+            raise Violation(f"A5 {server.config.name} went from index {before} to {index}")
         self._indexes[id(server)] = index
         name, known = _name_of(command), self._changes.get(index)
         if known is not None:
-            _hold(self.commands[index] == name, f"A1 index {index} holds {self.commands[index]} and {name}")
+            if self.commands[index] != name:
+                raise Violation(f"A1 index {index} holds {self.commands[index]} and {name}")
             is_same = self._digest_of(changes) == known if isinstance(known, bytes) else _rows_of(changes) == known
-            _hold(is_same, f"A2 {server.config.name} changed other rows than others at index {index}: {name}")
+            if not is_same:
+                raise Violation(f"A2 {server.config.name} changed other rows than others at index {index}: {name}")
             return
         content = self._digest_of(changes)
         _hold(index == self.last_index + 1, f"A1 index {index} follows {self.last_index}")
@@ -206,10 +209,10 @@ class Checks:
             )  # fmt: skip
             is_done = other.id in self.completed and other.desired_status == status.DESIRED_RUN
             is_here = other.name == new.name and (job.type == status.JOB_BATCH or other.node_id == new.node_id)
-            _hold(
-                not (is_same and is_done and is_here),
-                f"D4 {new.name} of {new.job_id} completed as {other.id[:8]}, and is placed again as {new.id[:8]}",
-            )
+            if is_same and is_done and is_here:
+                raise Violation(
+                    f"D4 {new.name} of {new.job_id} completed as {other.id[:8]}, and is placed again as {new.id[:8]}"
+                )
 
     def _check_token(self, job: Job, index: int) -> None:
         """D9: an idempotency token creates one job while that job exists."""
@@ -291,12 +294,12 @@ class Checks:
 def _nowhere(queue: EvalQueue, state: Snapshot) -> list[str]:
     """The ids of the evaluations that a leader should track, and does not."""
     waiting = {each.id for each in queue.blocked.all()}
-    return [
+    return sorted(
         each.id
         for kind in (status.EVAL_PENDING, status.EVAL_BLOCKED)
-        for each in state.evals.where("status", kind)
-        if not queue.broker.place(each.id) and each.id not in waiting
-    ]
+        for each in state.evals.each_where("status", kind)
+        if each.id not in waiting and not queue.broker.place(each.id)
+    )
 
 
 def is_explained(alloc: Allocation) -> bool:
@@ -316,7 +319,8 @@ def check_capacity(node: Node, allocs: list[Allocation]) -> None:
     _hold(disk <= resources.disk.disk_mb - reserved.disk.disk_mb, f"C1 {node.name} gives {disk} MiB of disk")
     for what in ("ports", "cores", "volumes"):
         held = [key for each in usages for key in getattr(each, what)]
-        _hold(len(held) == len(set(held)), f"C2 {node.name} gives {what} twice: {sorted(held)}")
+        if len(held) != len(set(held)):
+            raise Violation(f"C2 {node.name} gives {what} twice: {sorted(held)}")
     devices = [key for each in usages for key in each.devices]
     _hold(not overbooked(node, devices, devices), f"C2 {node.name} gives devices twice")
 

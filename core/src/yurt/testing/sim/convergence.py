@@ -48,7 +48,7 @@ def wanted_jobs(servers: list[ServerAgent]) -> list[str]:
 def newest_state(servers: list[ServerAgent]) -> Snapshot:
     """The newest state of any server."""
     states = [each.server.state for each in servers if each.server is not None]
-    return max(states, key=lambda state: state.index, default=Snapshot.empty())
+    return max(states, key=lambda state: state.index) if states else Snapshot.empty()
 
 
 def _newest_nodes(servers: list[ServerAgent]) -> Iterable[Node]:

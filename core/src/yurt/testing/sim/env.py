@@ -33,11 +33,11 @@ class SimEnv:
 
     def now(self) -> UnixNano:
         """The process's wall clock, with its skew."""
-        return UnixNano(START_NS + round((self._loop.time() + self._process.clock_skew_s) * NANOSECONDS))
+        return UnixNano(START_NS + round((self._loop._now_s + self._process.clock_skew_s) * NANOSECONDS))
 
     def monotonic(self) -> float:
         """Virtual seconds since the run began."""
-        return self._loop.time()
+        return self._loop._now_s
 
     def random(self) -> float:
         """Uniform in [0, 1)."""

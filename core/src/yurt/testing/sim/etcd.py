@@ -209,9 +209,9 @@ class SimEtcd:
         return 101 + self.hosts.index(host)
 
     def _header(self, host: str) -> Message:
-        header = self.store.header()
-        header.member_id, header.raft_term = self._member_id(host), self.term
-        return header
+        return message(
+            "ResponseHeader", revision=self.store.revision, member_id=self._member_id(host), raft_term=self.term
+        )
 
     def _status(self, host: str) -> Message:
         is_serving = self.is_serving(host)
@@ -236,7 +236,7 @@ class SimEtcd:
 
     def _notify(self, before: int) -> None:
         """Wake the watches of the keys changed after a revision."""
-        changed = [event.kv.key for _, event in self.store.events_after(before, b"", FOREVER)]
+        changed = [event.key for event in self.store.events_after(before, b"", FOREVER)]
         for watch in self._watches:
             if any(is_within(key, watch.key, watch.range_end) for key in changed):
                 watch.moved.set()
@@ -270,7 +270,7 @@ class SimEtcd:
     def _changes_for(self, watch: Watch) -> list[Message]:
         """The changes that a watch has not received; marks them as received."""
         watch.moved.clear()
-        found = [event for _, event in self.store.events_after(watch.seen, watch.key, watch.range_end)]
+        found = [event.message for event in self.store.events_after(watch.seen, watch.key, watch.range_end)]
         watch.seen = max(watch.seen, self.store.revision)
         return found
 

@@ -6,7 +6,7 @@ One write moves the revision by one, whatever number of keys it changes; a delet
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from yurt.storage.etcd.messages import Message, message
@@ -33,6 +33,13 @@ class Row(NamedTuple):
     version: int
 
 
+class StoredEvent(NamedTuple):
+    """A change of a key, as watches send it; its key once more, as reading one from a message makes two objects."""
+
+    key: bytes
+    message: Message
+
+
 class EtcdStore:
     """The keys, and the events since the last compaction."""
 
@@ -41,7 +48,9 @@ class EtcdStore:
         self.compacted = 0
         self._rows: dict[bytes, Row] = {}
         self._keys: list[bytes] = []
-        self._events: list[tuple[int, Message]] = []
+        self._events: list[StoredEvent] = []
+        self._revisions: list[int] = []
+        """The revision of each event, in a list of its own: a search with a key function takes much longer."""
         self._now: dict[str, Callable[[Message], Message]] = {
             "Range": self.range, "Put": self._put, "DeleteRange": self._delete, "Txn": self._txn,
             "Compact": self._compact,
@@ -55,12 +64,15 @@ class EtcdStore:
         """The header of a response."""
         return message("ResponseHeader", revision=self.revision)
 
-    def events_after(self, revision: int, key: bytes, range_end: bytes) -> Iterator[tuple[int, Message]]:
-        """The events after a revision, in order, each with its revision."""
-        start = bisect_right(self._events, revision, key=lambda event: event[0])
-        for at, event in self._events[start:]:
-            if is_within(event.kv.key, key, range_end):
-                yield at, event
+    def events_after(self, revision: int, key: bytes, range_end: bytes) -> list[StoredEvent]:
+        """The events of a range after a revision, in order."""
+        start = bisect_right(self._revisions, revision)
+        return [event for event in self._events[start:] if is_within(event.key, key, range_end)]
+
+    def _record(self, key: bytes, kind: int, row: Message) -> None:
+        """Add an event at the present revision."""
+        self._events.append(StoredEvent(key, message("Event", type=kind, kv=row)))
+        self._revisions.append(self.revision)
 
     def range(self, request: Message) -> Message:
         """The keys of a range request, in order."""
@@ -110,7 +122,7 @@ class EtcdStore:
         self._rows[key] = Row(
             value, before.created if before else self.revision, self.revision, before.version + 1 if before else 1
         )
-        self._events.append((self.revision, message("Event", type=0, kv=self._kv(key))))
+        self._record(key, 0, self._kv(key))
 
     def _delete(self, request: Message) -> Message:
         found = self._found(request.key, request.range_end)
@@ -124,8 +136,7 @@ class EtcdStore:
         for key in keys:
             del self._rows[key]
             del self._keys[bisect_left(self._keys, key)]
-            gone = message("KeyValue", key=key, mod_revision=self.revision)
-            self._events.append((self.revision, message("Event", type=1, kv=gone)))
+            self._record(key, 1, message("KeyValue", key=key, mod_revision=self.revision))
 
     def _txn(self, request: Message) -> Message:
         for branch in (request.success, request.failure):
@@ -170,7 +181,8 @@ class EtcdStore:
         if request.revision > self.revision:
             raise EtcdError("OUT_OF_RANGE", "mvcc: required revision is a future revision")
         self.compacted = request.revision
-        self._events = [each for each in self._events if each[0] >= request.revision]
+        kept = bisect_left(self._revisions, request.revision)
+        del self._events[:kept], self._revisions[:kept]
         return message("CompactionResponse", header=self.header())
 
 

@@ -16,9 +16,11 @@ import heapq
 import itertools
 import random
 import traceback
-from asyncio import events
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
+
+import msgspec
 
 TICK_S = 1e-6
 STILL_TURNS = 1_000
@@ -49,7 +51,7 @@ class Process:
         self._tasks: list[asyncio.Task[Any]] = []
         """Its tasks in the order of their creation, with ended ones that were not dropped yet."""
         self._tasks_max = TASKS_MIN
-        self.held: list[events.Handle] = []
+        self.held: list[SimHandle] = []
         """What became due while it was paused."""
 
     def __repr__(self) -> str:
@@ -96,43 +98,35 @@ class SimTask(asyncio.Task[Any]):
         return self.number
 
 
-class SimHandle(events.Handle):
-    """A callback. It has no debug mode and only the fields that the loop reads: a run makes millions of handles."""
+class SimHandle(msgspec.Struct, gc=False):
+    """A callback. It has no debug mode, only the fields that the loop reads, and is made by C code: a run makes
+    millions of handles."""
 
-    __slots__ = ()
-
-    def __init__(self, callback: Any, args: Any, context: contextvars.Context | None) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
+    _callback: Any
+    _args: tuple[Any, ...]
+    _context: contextvars.Context
+    _cancelled: bool = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._callback})"
 
     def cancel(self) -> None:
-        """Never run the callback."""
+        """Never run the callback; the loop drops a timer when it is due."""
         self._cancelled, self._callback, self._args = True, None, ()
 
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self._cancelled
 
-class SimTimer(events.TimerHandle):
+
+class SimTimer(SimHandle, gc=False, kw_only=True):
     """A timer, as `SimHandle`."""
 
-    __slots__ = ()
+    _when: float
 
-    def __init__(self, when: float, callback: Any, args: Any, context: contextvars.Context | None) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._when = when
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._when}, {self._callback})"
-
-    def cancel(self) -> None:
-        """Never run the callback; the loop drops the timer when it is due."""
-        self._cancelled, self._callback, self._args = True, None, ()
+    def when(self) -> float:
+        """The virtual time at which it is due."""
+        return self._when
 
 
 class Threads:
@@ -164,8 +158,11 @@ class SimLoop(asyncio.BaseEventLoop):
         self.paused = 0
         """How many processes are paused."""
         self._now_s = 0.0
-        self._timers: list[tuple[float, int, events.TimerHandle]] = []
+        self._timers: list[tuple[float, int, SimTimer]] = []
         self._order = itertools.count()
+        # Each task and future asks for the mode, hundreds in a virtual second: no Python code runs for it.
+        self.get_debug = bool  # type: ignore[method-assign]
+        self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
 
     # The clock.
 
@@ -175,25 +172,25 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Any = None
-    ) -> events.TimerHandle:
+    ) -> SimTimer:
         """Call a function at a virtual time."""
         if self._closed:  # type: ignore[attr-defined]
             self._check_closed()  # type: ignore[attr-defined]
-        timer = SimTimer(when, callback, args, context)
+        timer = SimTimer(callback, args, contextvars.copy_context() if context is None else context, _when=when)
         heapq.heappush(self._timers, (when, next(self._order), timer))
         return timer
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: Any = None
-    ) -> events.TimerHandle:
+    ) -> SimTimer:
         """Call a function after virtual seconds."""
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> events.Handle:  # type: ignore[override]
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> SimHandle:  # type: ignore[override]
         """Call a function in the next turn."""
         if self._closed:  # type: ignore[attr-defined]
             self._check_closed()  # type: ignore[attr-defined]
-        handle = SimHandle(callback, args, context)
+        handle = SimHandle(callback, args, contextvars.copy_context() if context is None else context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
@@ -237,9 +234,9 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # Processes.
 
-    def _hold(self, handle: events.Handle) -> bool:
+    def _hold(self, handle: SimHandle) -> bool:
         """Whether the callback is held back because its process is paused."""
-        process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+        process = handle._context.get(PROCESS)
         if process is None or not process.is_paused:
             return False
         process.held.append(handle)

@@ -116,13 +116,13 @@ class Terms:
 
     def wrote(self, etcd: SimEtcd, host: str, before: int) -> None:
         """Check the writes after a revision, which the server on a host has made; raises Violation."""
-        for _, event in etcd.store.events_after(before, self._keys.root, FOREVER):
+        for key, event in etcd.store.events_after(before, self._keys.root, FOREVER):
             if event.type != 0:
                 continue
-            if event.kv.key == self._keys.epoch:
+            if key == self._keys.epoch:
                 self._check_epoch(msgspec.json.decode(event.kv.value, type=Epoch))
-            elif is_within(event.kv.key, self._keys.log, self._keys.log_end):
-                self._check_writer(etcd.names[host], self._keys.first_index(event.kv.key))
+            elif is_within(key, self._keys.log, self._keys.log_end):
+                self._check_writer(etcd.names[host], self._keys.first_index(key))
 
     def _check_epoch(self, epoch: Epoch) -> None:
         last, self._newest = self._newest, epoch
