@@ -64,12 +64,12 @@ async def wait_for(env: Env, event: asyncio.Event, delay_s: float | None) -> Non
     if delay_s is None:
         await event.wait()
         return
-    async with asyncio.TaskGroup() as group:
-        alarm = group.create_task(_ring(env, event, delay_s))
+    if delay_s <= 0:
+        await env.sleep(0)
+        event.set()
+        return
+    timer = env.call_later(delay_s, event.set)  # a task for each wait would cost several times as much
+    try:
         await event.wait()
-        alarm.cancel()
-
-
-async def _ring(env: Env, event: asyncio.Event, delay_s: float) -> None:
-    await env.sleep(max(0.0, delay_s))
-    event.set()
+    finally:
+        timer.cancel()
