@@ -35,14 +35,22 @@ def test_agents_of_a_cluster_that_has_not_formed_say_what_they_wait_for(tmp_path
         cluster.close()
 
 
+def cluster_id(agent: ClusterAgent) -> str:
+    """The ID of the cluster of a server, or of that which a client follows."""
+    stats = agent.get("/v1/agent/self")["stats"]
+    found: str = stats["nomad"].get("cluster_id") or stats["client"]["cluster_id"]
+    return found
+
+
 def test_a_server_that_alone_has_kept_its_data_says_how_to_begin_anew_and_that_works(tmp_path: Path) -> None:
     with real_cluster(tmp_path, clients=1) as cluster:
         left, *lost = cluster.servers
-        for number in range(60):  # the new log counts from the beginning, and the client has seen more
-            left.call("PUT", "/v1/var/app/many", {"Path": "app/many", "Items": {"number": str(number)}})
         register(left, raw_exec_job("kept", "/bin/sleep", "3000"))
         (kept,) = left.running("kept", 1)
         left.change("var", "put", "app/sealed", "word=kept")
+        (client,), earlier = cluster.clients, cluster_id(left)
+        assert cluster_id(client) == earlier
+        client.kill()
         for each in lost:
             each.kill()
             each.lose_disk()
@@ -65,6 +73,11 @@ def test_a_server_that_alone_has_kept_its_data_says_how_to_begin_anew_and_that_w
         shutil.move(tmp_path / "keystore", data / "server" / "keystore")
         left.spawn()
         cluster.wait_leader()
+        for number in range(200):  # the new log is longer than the one before when the client reaches it
+            left.call("PUT", "/v1/var/app/many", {"Path": "app/many", "Items": {"number": str(number)}})
+        client.spawn()
+        ignored = f"cluster_id={cluster_id(left)} previous_cluster_id={earlier}"
+        wait_for("the client to tell the clusters apart", lambda: ignored in client.log_text(), 60)
         left.change("operator", "snapshot", "restore", file)
         assert [job["ID"] for job in lost[0].get("/v1/jobs")] == ["kept"]
         assert "kept" in left.cli("var", "get", "-item=word", "app/sealed").stdout
@@ -73,6 +86,7 @@ def test_a_server_that_alone_has_kept_its_data_says_how_to_begin_anew_and_that_w
         (same,) = left.running("kept", 1)
         started = [alloc["TaskStates"]["main"]["StartedAt"] for alloc in (kept, same)]
         assert (same["ID"], started[1]) == (kept["ID"], started[0]), "clients keep their tasks meanwhile"
+        assert cluster_id(client) == cluster_id(left) != earlier, "the snapshot does not bring its own"
 
 
 COUNTS = (

@@ -32,7 +32,8 @@ PUT /v1/agent/join | Makes the servers at `address` (one or more) known to all; 
 PUT /v1/agent/force-leave | Says of a failed server (`node`) that it has left; with `prune` it is forgotten at once. A \
 live one stays in use, is `leaving` in this agent's list (with `prune`: missing) for five seconds, and has left when \
 it falls silent.
-GET /v1/agent/self | The agent's configuration, its member and figures. Secrets are blanked, those of plugins too.
+GET /v1/agent/self | The agent's configuration, its member and figures, among them the ID of the cluster \
+(`nomad.cluster_id` of a server, `client.cluster_id` of a client). Secrets are blanked, those of plugins too.
 GET /v1/agent/members | The servers of all regions, with the status that this one sees.
 GET /v1/agent/health | 200 when server and client (or the `type` asked for) are well, else 500.
 GET /v1/agent/servers | The server that the client knows; 501 on an agent without a client.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from yurt.sdk.driver import TaskHandle
-from yurt.storage.client_db import ClientDatabase, DynamicMeta, HostVolumeRecord, NodeIdentity, TaskRecord
+from yurt.storage.client_db import NODE_TOKEN, ClientDatabase, DynamicMeta, HostVolumeRecord, NodeIdentity, TaskRecord
 from yurt.structs.alloc import TaskState
 from yurt.structs.volumes.host import HostVolume
 from yurt.testing import factories
@@ -25,7 +25,7 @@ VOLUME = HostVolume(id="vol-1", name="data", node_id="n-1")
 async def written(path: Path) -> None:
     database = ClientDatabase(path)
     await database.put_identity(NodeIdentity(node_id="n-1", secret_id="of-the-node"))
-    await database.put_node_token("of-the-servers")
+    await database.put_text(NODE_TOKEN, "of-the-servers")
     await database.put_node_meta(DynamicMeta(values={"rack": "r1", "gone": None}))
     await database.put_host_volumes((HostVolumeRecord(volume=VOLUME),))
     await database.put_seen_index(8)

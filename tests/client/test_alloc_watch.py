@@ -8,7 +8,7 @@ import pytest
 from yurt.client.allocations.alloc_watch import AllocWatch
 from yurt.lifecycle.alloc_list import AllocList, Changes
 from yurt.sdk.value import replace
-from yurt.storage.client_db import NEW_LOG_INDEX, AllocRecord, ClientDatabase
+from yurt.storage.client_db import CLUSTER_ID, NEW_LOG_INDEX, AllocRecord, ClientDatabase
 from yurt.structs.rpc import AllocBatch, AllocPull
 from yurt.testing.client_objects import placed
 from yurt.testing.fakes import FakeEnv, FakeServerPort, eventually
@@ -30,9 +30,10 @@ def listed(index: int, **allocs: int) -> AllocPull:
     return AllocPull(index=index, allocs=allocs)
 
 
-def after(index: int, **allocs: int) -> AllocList:
+def after(index: int, cluster_id: str = "", **allocs: int) -> AllocList:
     """A client that has adopted a list."""
     known = AllocList()
+    known.cluster_id = cluster_id
     known.restore(allocs)
     known.expect(index)
     return known
@@ -83,6 +84,112 @@ def test_an_empty_list_of_a_new_log_is_not_adopted_once_that_log_is_longer() -> 
     known.begin_anew(restored)
     assert known.moved(restored) == ("a",), "its state is that of the snapshot"
     assert not known.is_unusable(listed(250)), "from then on the lists follow each other"
+
+
+def of_cluster(cluster_id: str, index: int, **allocs: int) -> AllocPull:
+    return AllocPull(index=index, allocs=allocs, cluster_id=cluster_id)
+
+
+def test_a_list_of_another_cluster_is_not_adopted_however_long_its_log_is() -> None:
+    known = after(210, "cluster-a", a=150)
+    assert known.is_unusable(of_cluster("cluster-b", 500)), "nothing is restored yet: it would stop all tasks"
+    assert not known.is_of_new_log(of_cluster("cluster-b", 500, c=400))
+    assert not known.is_unusable(of_cluster("cluster-a", 211)), "the same cluster goes on"
+
+
+def test_a_list_of_another_cluster_with_a_known_allocation_is_adopted_with_all_of_them() -> None:
+    known = after(210, "cluster-a", a=150, b=200)
+    restored = of_cluster("cluster-b", 500, a=150, c=480)
+    assert known.is_unusable(restored) and known.is_of_new_log(restored)
+    assert known.lacking_count(restored) == 1
+    known.begin_anew(restored)
+    assert not known.is_unusable(restored) and set(known.moved(restored)) == {"a", "c"}
+    assert known.is_unusable(of_cluster("cluster-a", 600, a=150)), "from then on the cluster before is another one"
+
+
+def test_a_list_of_another_cluster_from_before_the_registration_there_is_not_adopted() -> None:
+    known = after(210, "cluster-a", a=150)
+    known.note_registration(500, seen_before=210, cluster_id="cluster-b")
+    assert not known.is_of_new_log(of_cluster("cluster-b", 499, a=150)), "its server lags"
+    assert known.is_of_new_log(of_cluster("cluster-b", 500, a=150))
+
+
+def test_a_registration_in_another_cluster_says_nothing_of_the_lists_of_the_first() -> None:
+    known = after(210, "cluster-a", a=150)
+    known.note_registration(6, seen_before=210, cluster_id="cluster-b")
+    assert not known.is_unusable(of_cluster("cluster-a", 211))
+
+
+def test_a_client_without_allocations_adopts_any_cluster() -> None:
+    known = after(210, "cluster-a")
+    assert known.is_of_new_log(of_cluster("cluster-b", 5))
+
+
+@pytest.mark.parametrize(("known_id", "listed_id"), [("", "cluster-a"), ("cluster-a", ""), ("", "")])
+def test_a_list_without_an_id_or_for_a_client_without_one_follows_by_its_index(known_id: str, listed_id: str) -> None:
+    known = after(210, known_id, a=150)
+    newer = of_cluster(listed_id, 211, a=150)
+    assert not known.is_unusable(newer) and known.is_unusable(of_cluster(listed_id, 209, a=150))
+    known.take_over(newer, known.changes(newer, ()))
+    assert known.cluster_id == (known_id or listed_id), "the first one that it sees"
+
+
+async def test_a_client_of_another_cluster_stops_nothing_over_a_restart(caplog: pytest.LogCaptureFixture) -> None:
+    env, server, database = FakeEnv(), FakeServerPort(), ClientDatabase(None)
+    await database.put_seen_index(210)
+    await database.put_text(CLUSTER_ID, "cluster-a")
+    server.index, server.cluster_id = 500, "cluster-b"
+    alloc, taken = placed("node"), list[Changes]()
+    running: asyncio.Future[None] | None = None
+
+    async def apply(changes: Changes) -> None:
+        taken.append(changes)
+
+    for _ in range(2):
+        watch = AllocWatch(server, env, database, node_id="node")
+        watch.restore([AllocRecord(id=alloc.id, alloc=replace(alloc, alloc_modify_index=150))])
+        watch.note_registration(500, watch.seen_index, "cluster-b")
+        running = asyncio.ensure_future(watch.run(least_index=500, apply=apply))
+        for _ in range(3):
+            await env.advance(1.0)
+        assert not taken and await database.text(CLUSTER_ID) == "cluster-a"
+        running.cancel()
+        await asyncio.wait({running})
+    assert "cluster_id=cluster-b previous_cluster_id=cluster-a" in caplog.text
+
+    running = asyncio.ensure_future(watch.run(least_index=500, apply=apply))
+    server.put_alloc(alloc)
+    for _ in range(3):
+        await env.advance(1.0)
+    await eventually(lambda: taken)
+    assert [each.id for each in taken[0].fetched] == [alloc.id] and not taken[0].gone
+    running.cancel()
+    await asyncio.wait({running})
+    assert await database.text(CLUSTER_ID) == "cluster-b"
+    await database.close()
+
+
+async def test_a_client_stores_the_first_id_that_it_sees() -> None:
+    env, server, database = FakeEnv(), FakeServerPort(), ClientDatabase(None)
+    taken = list[Changes]()
+
+    async def apply(changes: Changes) -> None:
+        taken.append(changes)
+
+    watch = AllocWatch(server, env, database, node_id="node")
+    running = asyncio.ensure_future(watch.run(least_index=0, apply=apply))
+    await env.advance(1.0)
+    await eventually(lambda: taken)
+    assert not await database.text(CLUSTER_ID), "a server of an earlier version names none"
+    server.cluster_id = "cluster-a"
+    server.put_alloc(placed("node"))
+    await env.advance(1.0)
+    await eventually(lambda: watch.cluster_id)
+    await env.advance(1.0)
+    assert await database.text(CLUSTER_ID) == "cluster-a"
+    running.cancel()
+    await asyncio.wait({running})
+    await database.close()
 
 
 async def test_a_client_stops_nothing_while_a_new_log_outgrows_the_one_before() -> None:

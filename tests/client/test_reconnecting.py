@@ -149,3 +149,42 @@ async def test_what_its_client_ends_without_contact_counts_as_failed(run_client,
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
         events = [event.display_message for event in server.last_update(alloc.id).task_states["web"].events]
         assert "No contact to the servers for 30s (stop_on_client_after)" in events
+
+
+async def test_a_node_registers_again_in_another_cluster_and_is_not_ready_without_its_allocations(
+    run_client, server: FakeServerPort
+):
+    env = FakeEnv()
+    server.cluster_id = "cluster-a"
+    async with run_client(env=env, wait_ready=False) as client:
+        await eventually(server.is_ready)
+        alloc = placed(client.node_id)
+        await runs(server, alloc)
+        server.cluster_id, server.index = "cluster-b", server.index + 100
+        server.drop_alloc(alloc.id)
+        registrations = len(server.registrations)
+
+        await env.advance(server.ttl_s * 2 + 1)
+
+        assert len(server.registrations) == registrations + 1
+        assert server.statuses[-1] == NODE_INIT, "it knows the node, and not what runs there"
+        assert list(client.allocs.live) == [alloc.id] and server.status_of(alloc.id) == CLIENT_RUNNING
+        assert client.facts()["cluster_id"] == "cluster-a"
+
+        server.put_alloc(alloc)
+        await env.advance(server.ttl_s * 2 + 1)
+
+        assert server.statuses[-1] == NODE_READY
+        assert client.facts()["cluster_id"] == "cluster-b"
+        assert list(client.allocs.live) == [alloc.id] and server.status_of(alloc.id) == CLIENT_RUNNING
+
+
+async def test_a_node_whose_servers_name_their_cluster_for_the_first_time_goes_on(run_client, server: FakeServerPort):
+    env = FakeEnv()
+    async with run_client(env=env, wait_ready=False):
+        await eventually(server.is_ready)
+        registrations, server.cluster_id = len(server.registrations), "cluster-a"
+
+        await env.advance(server.ttl_s * 2 + 1)
+
+        assert len(server.registrations) == registrations and server.statuses[-1] == NODE_READY

@@ -7,7 +7,7 @@ import pytest
 from yurt.sdk.errors import Reason
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs import status
-from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
+from yurt.structs.cluster import ClusterMetadata, Namespace, NodePool, SchedulerConfiguration
 from yurt.structs.commands import (
     AnyCommand,
     DeleteEvaluations,
@@ -17,6 +17,7 @@ from yurt.structs.commands import (
     RecordPeriodicLaunch,
     RegisterJob,
     RegisterNode,
+    SetClusterID,
     SetSchedulerConfiguration,
     StoreSchema,
     UpsertEvaluations,
@@ -192,3 +193,10 @@ def test_keep_alive_changes_the_index_alone(replica: Replica) -> None:
     replica.apply(KeepAlive())
     assert replica.state.index == 1
     assert replica.changes == ()
+
+
+def test_the_first_id_of_a_cluster_stays(replica: Replica) -> None:
+    replica.apply(SetClusterID(cluster_id="first"))
+    assert replica.reject(SetClusterID(cluster_id="second")).kind == "conflict"
+    assert replica.state.cluster_metadata[""] == ClusterMetadata(cluster_id="first", create_index=1, modify_index=1)
+    assert Replica().reject(SetClusterID(cluster_id="")).kind == "invalid"

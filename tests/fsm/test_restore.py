@@ -18,6 +18,7 @@ from yurt.structs.commands import (
     RegisterJob,
     RegisterNode,
     Rejected,
+    SetClusterID,
     SetNodeStatus,
     StageRestore,
 )
@@ -53,7 +54,7 @@ def tables(state: Snapshot, *others: str) -> dict[str, dict[Any, Any]]:
     """All rows but those of nodes, which begin anew, of plans that wait for their rest and of one-time tokens, which
     are dropped, and of other tables.
     """
-    dropped = ("restore_chunks", "staged_plans", "nodes", "one_time_tokens", *others)
+    dropped = ("restore_chunks", "staged_plans", "nodes", "one_time_tokens", "cluster_metadata", *others)
     return {table.name: dict(table.items()) for table in state.tables() if table.name not in dropped}
 
 
@@ -77,6 +78,16 @@ def test_no_index_of_a_restored_row_is_above_the_log() -> None:
             assert all(index is None or index <= replica.state.index for index in told)
     for alloc in replica.state.allocs.values():
         assert alloc.job is None or alloc.job.create_index <= replica.state.index
+
+
+@pytest.mark.parametrize("own", ["", "cluster-b"])
+def test_the_id_of_a_cluster_is_that_of_its_log_and_not_of_the_snapshot(replica: Replica, own: str) -> None:
+    earlier = Replica()
+    earlier.apply(SetClusterID(cluster_id="cluster-a"))
+    if own:
+        replica.apply(SetClusterID(cluster_id=own))
+    assert isinstance(restored(replica, archive(earlier.state)), Applied)
+    assert [row.cluster_id for row in replica.state.cluster_metadata.values()] == ([own] if own else [])
 
 
 def test_indexes_of_tables_follow(replica: Replica) -> None:

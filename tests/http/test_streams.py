@@ -303,8 +303,8 @@ def test_each_command_has_an_event_or_is_known_to_have_none() -> None:
         "DeleteDeployments", "DeleteEvaluations", "DeleteHostVolumeClaim", "DeleteNamespaces", "DeleteQuotas",
         "DeleteRootKeys", "DropStagedPlans", "EndSession", "FinishRestore", "FormGang", "KeepAlive", "PutOneTimeToken",
         "PutRootKey", "RecordPeriodicLaunch", "RecordScalingEvent", "RekeyACLAuthMethods", "RekeyVariables",
-        "SetAutopilotConfiguration", "SetJobStability", "SetJobVersionTag", "SetSchedulerConfiguration", "StagePlan",
-        "StageRestore", "StoreSchema", "TakeOneTimeToken", "UpsertNamespaces", "UpsertQuotas",
+        "SetAutopilotConfiguration", "SetClusterID", "SetJobStability", "SetJobVersionTag", "SetSchedulerConfiguration",
+        "StagePlan", "StageRestore", "StoreSchema", "TakeOneTimeToken", "UpsertNamespaces", "UpsertQuotas",
     }  # fmt: skip
     assert silent == {command.__name__ for command in get_args(AnyCommand) if command.event_type is None}
 

@@ -150,28 +150,29 @@ async def four_shares(bench: Any) -> tuple[Any, Any]:
     ids=["new", "old", "one server back", "last one upgraded"],
 )
 async def test_quotas_count_shares_as_the_log_will_have_them(
-    bench: Any, monkeypatch: pytest.MonkeyPatch, earlier: int, version: int, placed: int
+    run_server: Any, monkeypatch: pytest.MonkeyPatch, earlier: int, version: int, placed: int
 ) -> None:
     """Four shares of a quarter of a card's memory: without their part in the log, each counts as a card.
 
     Workers plan by what the log will have, so one share is placed and the others wait for the quota.
     """
     monkeypatch.setattr(NoPeers, "rules", RegionRules(version=earlier, behind=("srv2.global",)))
-    node, job = await four_shares(bench)
-    monkeypatch.setattr(NoPeers, "rules", RegionRules(version=version, behind=("srv2.global",)))
-    await bench.server.resources.jobs.register(job)
+    async with run_server() as bench:
+        node, job = await four_shares(bench)
+        monkeypatch.setattr(NoPeers, "rules", RegionRules(version=version, behind=("srv2.global",)))
+        await bench.server.resources.jobs.register(job)
 
-    await bench.until(lambda: len(bench.server.state.allocs) >= placed)
-    await bench.pass_time(5, node)
+        await bench.until(lambda: len(bench.server.state.allocs) >= placed)
+        await bench.pass_time(5, node)
 
-    state = bench.server.state
-    assert len(state.allocs) == placed
-    used = [usage.devices for usage in state.columns.by_namespace.get("team", {}).values()]
-    assert used == [(("nvidia/gpu/h100", 1000),)]
-    assert not bench.server.metrics.counters["plan.partial"], "no plan is refused for what its worker counted"
-    waiting = [each for each in state.evals.values() if each.status == "blocked"]
-    assert [each.quota_limit_reached for each in waiting] == ([] if placed == 4 else ["one"])
-    assert state.rules == max(earlier, version)
+        state = bench.server.state
+        assert len(state.allocs) == placed
+        used = [usage.devices for usage in state.columns.by_namespace.get("team", {}).values()]
+        assert used == [(("nvidia/gpu/h100", 1000),)]
+        assert not bench.server.metrics.counters["plan.partial"], "no plan is refused for what its worker counted"
+        waiting = [each for each in state.evals.values() if each.status == "blocked"]
+        assert [each.quota_limit_reached for each in waiting] == ([] if placed == 4 else ["one"])
+        assert state.rules == max(earlier, version)
 
 
 def plans_checked(bench: Any) -> int:

@@ -47,7 +47,7 @@ VALUES = Path(__file__).parent / "stored_values.txt"
 """Each line: a type and its field, the rules since which it has these values, and the values in JSON."""
 EARLIER_FIELDS = {
     3: "a5162adc1f693a8e", 4: "1cbe8e70d7913c24", 5: "c8a0bc5ee606d860", 6: "c3dcff22b89f2841", 9: "aa066dad9df4d598",
-    11: "157bc3bd5b735a56", 12: "4dd227aa3caf93df",
+    11: "157bc3bd5b735a56", 12: "4dd227aa3caf93df", 13: "4408883063c77c87",
 }  # fmt: skip
 """A digest of the lines of each version before the newest, which never change: a new field belongs to newer rules."""
 OLD = RegionRules(version=UNPUBLISHED_RULES, behind=("srv2.global",))

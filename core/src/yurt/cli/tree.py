@@ -17,7 +17,7 @@ COMMON = ("agent", "job", "alloc", "node", "deployment", "eval", "status", "doct
 NOUNS = {
     "acl": "Bootstrap access control, change policies, tokens and roles",
     "agent": "Run an agent: a server, a client or both",
-    "agent-info": "Show runtime statistics of the agent",
+    "agent-info": "Show runtime statistics of the agent, with the ID of its cluster",
     "alloc": "Show allocations and act on them",
     "check": "Report the health of the agent in one line",
     "config": "Check the configuration of agents",

@@ -316,6 +316,7 @@ class Client:
         """The figures for Nomad's `agent-info`, by its names."""
         standing = self._standing
         return {
+            "cluster_id": self.alloc_service.watch.cluster_id,
             "heartbeat_ttl": duration_text(round(standing.contact.ttl_s * NANOSECONDS)),
             "known_servers": ",".join(self.servers),
             "last_heartbeat": duration_text(round(standing.silence_s * NANOSECONDS)),

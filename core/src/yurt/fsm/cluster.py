@@ -14,6 +14,7 @@ from yurt.state.tables import BUILT_IN_POOLS, DEFAULT_NAMESPACE
 from yurt.structs import status
 from yurt.structs.cluster import (
     AutopilotConfiguration,
+    ClusterMetadata,
     DriverSchema,
     Namespace,
     NodePool,
@@ -28,6 +29,7 @@ from yurt.structs.commands import (
     RecordPeriodicLaunch,
     Rejected,
     SetAutopilotConfiguration,
+    SetClusterID,
     SetSchedulerConfiguration,
     StoreSchema,
     UpsertNamespaces,
@@ -60,6 +62,8 @@ def apply_cluster(edit: Edit, command: ClusterCommand) -> Rejected | None:
             return _record_launch(edit, command)
         case StoreSchema():
             return _store_schema(edit, command)
+        case SetClusterID():
+            return _set_cluster_id(edit, command)
         case KeepAlive():
             return None
         case _:
@@ -164,4 +168,16 @@ def _store_schema(edit: Edit, command: StoreSchema) -> Rejected | None:
             driver=command.driver, digest=command.digest, schema=command.schema, create_index=edit.index
         )
         edit.tx.put(Tables.schemas, key, schema)
+    return None
+
+
+def _set_cluster_id(edit: Edit, command: SetClusterID) -> Rejected | None:
+    """The first ID stays: two leaders, or a repeated command, give the cluster one."""
+    if not command.cluster_id:
+        return invalid("a cluster without an ID")
+    existing: ClusterMetadata | None = edit.tx.get(Tables.cluster_metadata, "")
+    if existing is not None:
+        return conflict(f"the cluster has the ID {existing.cluster_id}")
+    stored = ClusterMetadata(cluster_id=command.cluster_id, create_index=edit.index, modify_index=edit.index)
+    edit.tx.put(Tables.cluster_metadata, "", stored)
     return None

@@ -5,11 +5,13 @@ list of an older state than an adopted one is ignored, so that a server that res
 client stop a task. Of a newer list the changed allocations are fetched. When the server that answers has an older state
 than the list, nothing is adopted, and the client asks again.
 
-A new cluster that has restored a snapshot counts its indexes from the beginning, and its lists look older than those of
-the cluster before. A registration tells: it is stored in the log, so its index is beyond every earlier one of the same
-log. After one below, a list is adopted that has an allocation which the client knows, and only then: before the restore
-the new cluster knows none, and its empty list would stop all tasks. That holds however far the new log grows: the
-client remembers, on disk too, that the log is a new one until it has adopted such a list.
+A new cluster counts its indexes from the beginning, so they say nothing to a client of the cluster before. Its lists
+name another cluster ID than the adopted one, however long its log is. Where a list names none, because the servers are
+of an earlier version, a registration tells: it is stored in the log, so its index is beyond every earlier one of the
+same log, and one below it is of a new log. The client remembers that, on disk too, until it has adopted a list.
+
+Of a new log a list is adopted that has an allocation which the client knows, and only then: before a snapshot is
+restored the new cluster knows none, and its empty list would stop all tasks. A client without allocations adopts any.
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ class AllocList:
 
     def __init__(self, *, seen_index: int = 0) -> None:
         self.seen_index = seen_index
+        self.cluster_id = ""
+        """The ID of the cluster of the adopted lists; "" before one has named it."""
+        self._registered: tuple[str, int] = "", 0
+        """The cluster ID and the index of the last registration."""
         self._indexes: dict[str, int] = {}
         self.new_log_index = 0
         """The index of a registration in a new log of which no list is adopted yet; 0 without one."""
@@ -50,30 +56,47 @@ class AllocList:
         """Whether the list is of an older state than the adopted one."""
         return pull.index < self.seen_index
 
+    def is_foreign(self, pull: AllocPull) -> bool:
+        """Whether the list is of another cluster than the adopted ones."""
+        return self._differs(pull.cluster_id)
+
     def is_unusable(self, pull: AllocPull) -> bool:
         """Whether the list cannot follow the adopted one: it is older, or a new log has no first list yet."""
-        return self.has_new_log or self.is_older(pull)
+        return self.has_new_log or self.is_foreign(pull) or self.is_older(pull)
 
     @property
     def has_new_log(self) -> bool:
-        """Whether the servers have a new log of which no list is adopted yet."""
+        """Whether the servers have a new log, by its indexes, of which no list is adopted yet."""
         return self.new_log_index > 0
 
-    def note_registration(self, index: int, *, seen_before: int) -> None:
+    def note_registration(self, index: int, *, seen_before: int, cluster_id: str = "") -> None:
         """Note the index of a registration; `seen_before` is the newest index before it was requested."""
-        if index < seen_before:  # a later one beyond it proves nothing: the new log grows
-            self.new_log_index = index
+        self._registered = cluster_id, index
+        if index < seen_before and not self._differs(cluster_id):
+            self.new_log_index = index  # a later one beyond it proves nothing: the new log grows
 
     def is_of_new_log(self, pull: AllocPull) -> bool:
         """Whether a list is that of a restored snapshot in a new log."""
-        is_new = 0 < self.new_log_index <= pull.index
+        if self.is_foreign(pull):
+            cluster_id, index = self._registered
+            is_new = pull.cluster_id != cluster_id or pull.index >= index
+        else:
+            is_new = 0 < self.new_log_index <= pull.index
         return is_new and (not self._indexes or not self._indexes.keys().isdisjoint(pull.allocs))
+
+    def lacking_count(self, pull: AllocPull) -> int:
+        """The number of known allocations that a list lacks."""
+        return len(self._indexes.keys() - pull.allocs.keys())
 
     def begin_anew(self, pull: AllocPull) -> None:
         """Accept this list of a new log and those after it; all its allocations count as changed."""
         assert self.is_of_new_log(pull), (pull.index, self.seen_index)
         self.seen_index, self.new_log_index = pull.index, 0
+        self.cluster_id = pull.cluster_id or self.cluster_id
         self._indexes = dict.fromkeys(self._indexes, -1)
+
+    def _differs(self, cluster_id: str) -> bool:
+        return bool(cluster_id and self.cluster_id) and cluster_id != self.cluster_id
 
     def moved(self, pull: AllocPull) -> tuple[str, ...]:
         """The ids of new and changed allocations, which must be fetched."""
@@ -94,6 +117,7 @@ class AllocList:
         if not self._indexes:
             self._indexes.clear()  # deletions alone do not shrink a dictionary
         is_new = not self.is_older(pull)
+        self.cluster_id = pull.cluster_id or self.cluster_id
         self.seen_index = max(self.seen_index, pull.index)
         assert self.seen_index >= pull.index, "a client never goes back to an older list (E2)"
         return is_new

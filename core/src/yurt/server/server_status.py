@@ -14,6 +14,7 @@ from yurt.broker import QueueCount
 from yurt.runtime.metrics import Gauge, Metrics, full_name
 from yurt.server.leadership.roles import Roles
 from yurt.server.leadership.term import Term
+from yurt.server.log.cluster_identity import cluster_id_of
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
 from yurt.server.log.server_log import ServerLog
@@ -83,6 +84,11 @@ class ServerFacts:
     def index(self) -> int:
         """The index of the newest state."""
         return self._replica.state.index
+
+    @property
+    def cluster_id(self) -> str:
+        """The ID of the cluster, as far as this server has applied the log; "" before it has one."""
+        return cluster_id_of(self._replica.state)
 
     @property
     def is_restored(self) -> bool:

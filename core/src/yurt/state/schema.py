@@ -37,7 +37,7 @@ class OnRestore(Enum):
     CLEAR = "clear"
     """The rows are deleted, and those of the snapshot are not restored: they describe work in progress."""
     KEEP = "keep"
-    """The rows stay: they carry the restore itself."""
+    """The rows stay, and those of the snapshot are not restored: they belong to the log that contains the restore."""
     MERGE = "merge"
     """The rows stay, and those of the snapshot are added: their content must never be undone."""
 

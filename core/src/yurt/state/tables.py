@@ -31,6 +31,7 @@ from yurt.structs.acl import (
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import (
     AutopilotConfiguration,
+    ClusterMetadata,
     DriverSchema,
     Namespace,
     NodePool,
@@ -532,6 +533,15 @@ class Tables(TableSet):
         indexes={"namespace": attrgetter("namespace")},
     )
     """The usage of allocations that ended on a day, by (namespace, day)."""
+
+    cluster_metadata = TableSchema(
+        PlainRows(list[tuple[str, ClusterMetadata]]),
+        key_of=lambda _: "",
+        namespace_of=None,
+        on_restore=OnRestore.KEEP,
+    )
+    """The ID of the cluster under the key "". A restore keeps it: clients tell by it that the log is another one, and a
+    cluster that restores another one's snapshot, in its place or next to it, has a log of its own."""
 
 
 AnyTable: TypeAlias = TableSchema[Any, Any]

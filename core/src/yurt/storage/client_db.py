@@ -41,6 +41,7 @@ IDENTITY_FILE = "identity.json"
 DIGEST_BYTES = 8
 IDENTITY, SEEN_INDEX, NODE_META, VOLUMES = "identity", "seen_index", "node_meta", "host_volumes"
 CSI_USES, NODE_TOKEN, DEVICE_HEALTH, NEW_LOG_INDEX = "csi_uses", "node_token", "device_health", "new_log_index"
+CLUSTER_ID = "cluster_id"
 
 T = TypeVar("T")
 OpenWorker = Callable[[str], SqlWorker]
@@ -186,13 +187,14 @@ class ClientDatabase:
             await asyncio.to_thread(write_checked, path, msgspec.json.encode(identity))
         await self._put_fact(IDENTITY, _sealed(identity))
 
-    async def node_token(self) -> str:
-        """The node identity token signed by the servers; "" without one."""
-        return await self._fact(NODE_TOKEN, str) or ""
+    async def text(self, name: str) -> str:
+        """The node identity token signed by the servers (`NODE_TOKEN`), or the ID of the cluster of the newest adopted
+        list of allocations (`CLUSTER_ID`); "" without one."""
+        return await self._fact(name, str) or ""
 
-    async def put_node_token(self, token: str) -> None:
-        """Store the node identity token."""
-        await self._put_fact(NODE_TOKEN, _sealed(token))
+    async def put_text(self, name: str, text: str) -> None:
+        """Store what `text` reads."""
+        await self._put_fact(name, _sealed(text))
 
     async def node_meta(self) -> DynamicMeta:
         """The changes of the node's metadata."""

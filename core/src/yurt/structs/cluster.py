@@ -75,6 +75,14 @@ class NodePool(Value):
     modify_index: int = 0
 
 
+class ClusterMetadata(Value):
+    """The ID of the cluster whose log this is, made once. A restored snapshot does not bring another one."""
+
+    cluster_id: str = ""
+    create_index: int = 0
+    modify_index: int = 0
+
+
 class RestoreChunk(Value):
     """A piece of a snapshot that is being restored."""
 

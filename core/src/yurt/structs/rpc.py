@@ -48,7 +48,7 @@ class NodeReply(Value):
     """The answer to a registration or heartbeat: the time to the next one, the servers, and a renewed identity if any.
 
     `lost_at` is the index at which the servers last took the node for lost, or replaced its allocations by those of a
-    snapshot; 0 for never.
+    snapshot; 0 for never. `cluster_id` is "" where the cluster has no ID yet.
     """
 
     heartbeat_ttl_s: float
@@ -58,13 +58,15 @@ class NodeReply(Value):
     identity: str = ""
     device_marks: Mapping[str, DeviceMark] = no_entries()
     lost_at: int = 0
+    cluster_id: str = ""
 
 
 class AllocPull(Value):
-    """Ids and modify indexes of the allocations of one node, at `index`."""
+    """Ids and modify indexes of the allocations of one node, at `index` of the log of a cluster ("": without an ID)."""
 
     index: int
     allocs: Mapping[str, int]
+    cluster_id: str = ""
 
 
 class UpdateAllocsRequest(Value):

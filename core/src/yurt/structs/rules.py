@@ -61,5 +61,7 @@ PAST_DISCONNECT_RULES: Final = 13
 DELETING_VOLUME_RULES: Final = 13
 """From here on a host volume that is being deleted has a state of its own, which a late report of its node does not
 change."""
-RULES_VERSION: Final = PAST_DISCONNECT_RULES
+CLUSTER_ID_RULES: Final = 14
+"""From here on a cluster has an ID."""
+RULES_VERSION: Final = CLUSTER_ID_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

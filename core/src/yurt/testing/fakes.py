@@ -176,6 +176,8 @@ class FakeServerPort:
         """What the client said of the node's identity, call by call."""
         self.identity = ""
         """The identity that the next answer brings."""
+        self.cluster_id = ""
+        """The ID that its answers name; "" like a server of an earlier version."""
         self.device_marks: dict[str, DeviceMark] = {}
         self.token_ends_at: Callable[[], int] = lambda: 0
         self.facts: dict[tuple[str, str], tuple[int, Any]] = {}
@@ -226,6 +228,7 @@ class FakeServerPort:
             node_status=status,
             identity=given,
             device_marks=self.device_marks,
+            cluster_id=self.cluster_id,
         )
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
@@ -255,7 +258,7 @@ class FakeServerPort:
             await self._moved.wait()
             self._called("pull_allocs")
         listed = {alloc.id: alloc.alloc_modify_index for alloc in self.allocs.values() if alloc.node_id == node_id}
-        return AllocPull(index=self.index, allocs=listed)
+        return AllocPull(index=self.index, allocs=listed, cluster_id=self.cluster_id)
 
     async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
         """The allocations that exist."""

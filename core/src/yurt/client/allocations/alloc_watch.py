@@ -1,7 +1,8 @@
 """Follows the servers' list of the allocations assigned to this node.
 
 The list is pulled by a blocking query, and the allocations whose index rose are fetched; `lifecycle.alloc_list` decides
-their effect (invariant E2). The newest index is stored on disk, so that the rules hold across a restart too.
+their effect (invariant E2). The newest index and the ID of the cluster are stored on disk, so that the rules hold
+across a restart too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from yurt.client.timed_waits import value_unless, wait_or_sleep
 from yurt.lifecycle.alloc_list import AllocList, Changes
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable, YurtError
-from yurt.storage.client_db import NEW_LOG_INDEX, AllocRecord, ClientDatabase
+from yurt.storage.client_db import CLUSTER_ID, NEW_LOG_INDEX, AllocRecord, ClientDatabase
 from yurt.structs.alloc import Allocation
 from yurt.structs.rpc import AllocPull
 
@@ -62,9 +63,14 @@ class AllocWatch:
         """The newest index of an adopted list, or that which lists must reach."""
         return self._list.seen_index
 
-    def note_registration(self, index: int, seen_before: int) -> None:
+    @property
+    def cluster_id(self) -> str:
+        """The ID of the cluster of the adopted lists; "" before one has named it."""
+        return self._list.cluster_id
+
+    def note_registration(self, index: int, seen_before: int, cluster_id: str = "") -> None:
         """Note the index of a registration; `seen_before` is `seen_index` before it was requested."""
-        self._list.note_registration(index, seen_before=seen_before)
+        self._list.note_registration(index, seen_before=seen_before, cluster_id=cluster_id)
 
     def restore(self, records: Iterable[AllocRecord]) -> None:
         """Add the allocations of an earlier agent, at the indexes in their records."""
@@ -84,6 +90,7 @@ class AllocWatch:
         self._list.expect(max(stored, least_index))
         self._stored_new_log = await self._store.seen_index(NEW_LOG_INDEX)
         self._list.new_log_index = self._list.new_log_index or self._stored_new_log
+        self._list.cluster_id = stored_cluster = await self._store.text(CLUSTER_ID)
         min_index = 0
         while True:
             if self._again.is_set():
@@ -110,26 +117,40 @@ class AllocWatch:
             if pull.index != stored:
                 await self._store.put_seen_index(pull.index)
                 stored = pull.index
+            # After the list: an agent that ends in between takes it once more for the first one of another cluster.
+            if self._list.cluster_id != stored_cluster:
+                stored_cluster = self._list.cluster_id
+                await self._store.put_text(CLUSTER_ID, stored_cluster)
             min_index = pull.index
 
     async def _take_unusable(self, pull: AllocPull) -> None:
         """Wait for another list, or take this one for the first where a new cluster restored a snapshot."""
         seen = self._list.seen_index
         if self._list.is_of_new_log(pull):
-            log.warning("the servers restored a snapshot in a new log: index=%d seen_index=%d", pull.index, seen)
+            log.warning(
+                "the servers have a new log, allocations that it lacks are stopped: lacking=%d %s",
+                self._list.lacking_count(pull),
+                self._difference(pull),
+            )
             self._list.begin_anew(pull)
             await self._store_new_log()
             return
-        if self._list.has_new_log:
+        if self._list.has_new_log or self._list.is_foreign(pull):
             await self._store_new_log()
-            text = "ignoring a list of a new log without the allocations of this node: index=%d seen_index=%d"
-            log.warning(text, pull.index, seen)
+            text = "ignoring a list of a new log without the allocations of this node: %s"
+            log.warning(text, self._difference(pull))
         else:
             log.warning("ignoring an outdated list of allocations: index=%d seen_index=%d", pull.index, seen)
             self._outdated_count += 1
             if self._outdated_count % OUTDATED_ROUNDS == 0:
                 self._register_again()
         await self._env.sleep(STALE_RETRY_S)
+
+    def _difference(self, pull: AllocPull) -> str:
+        """The position of a list and that of the adopted one, for the log."""
+        known = self._list
+        indexes = f"index={pull.index} seen_index={known.seen_index}"
+        return f"{indexes} cluster_id={pull.cluster_id or 'none'} previous_cluster_id={known.cluster_id or 'none'}"
 
     async def _store_new_log(self) -> None:
         """Store what the next agent must know about a new log: it may be longer by then than the one before."""

@@ -108,6 +108,13 @@ class ServerConnection:
                 log.warning("heartbeat failed: retry_s=%.1f error=%s", due_s, error)
                 continue
             self._take(reply)
+            if standing.is_of_other_cluster(reply):
+                # It knows the node from a snapshot of the cluster before, which may be old.
+                log.warning(
+                    "the servers are another cluster, registering the node again: cluster_id=%s", reply.cluster_id
+                )
+                standing.forget()
+                return
             due_s = standing.contact.ttl_s
             standing.take_beat(desired_status, reply)
             await token.take(reply.identity)

@@ -34,7 +34,7 @@ class ListIndexes(Protocol):
         """The newest one."""
         ...
 
-    def note_registration(self, index: int, seen_before: int) -> None:
+    def note_registration(self, index: int, seen_before: int, cluster_id: str = "") -> None:
         """Note the index of a registration; `seen_before` is `seen_index` before it was requested."""
         ...
 
@@ -69,6 +69,8 @@ class NodeRegistration:
         self._lists = lists
         self._is_allowed = False
         self._is_forgotten = False
+        self._cluster_id = ""
+        """The ID of the cluster of the last registration."""
         self._refusals = 0
 
     @property
@@ -107,18 +109,26 @@ class NodeRegistration:
         """Process a registration's answer; `seen_before`: the newest index of a list before it was requested."""
         self.registered_index = reply.index
         if self._lists is not None:
-            self._lists.note_registration(reply.index, seen_before)
+            self._lists.note_registration(reply.index, seen_before, reply.cluster_id)
         if not self.registered.is_set():
             self.known_loss = reply.lost_at  # nothing has been reported yet
             self.registered.set()
-        if self._is_forgotten:
+        if self._is_forgotten or self.is_of_other_cluster(reply):
             self._is_forgotten = False
             self._start_again(reply)
+        self._cluster_id = reply.cluster_id or self._cluster_id
         if reply.node_status != self.status:
             self._beat_due.set()
 
+    def is_of_other_cluster(self, reply: NodeReply) -> bool:
+        """Whether another cluster answers than at the last registration, as far as both have named their IDs."""
+        return bool(reply.cluster_id and self._cluster_id) and reply.cluster_id != self._cluster_id
+
     def forget(self) -> None:
-        """Note that a server does not know the node: after the next registration everything is reported again."""
+        """Note that the servers do not know the node, or only from a snapshot.
+
+        After the next registration everything is reported again.
+        """
         self._is_forgotten = True
 
     def take_beat(self, desired_status: str, reply: NodeReply) -> None:

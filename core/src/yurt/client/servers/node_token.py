@@ -16,7 +16,7 @@ import msgspec
 
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid, NotFound
-from yurt.storage.client_db import ClientDatabase, NodeIdentity
+from yurt.storage.client_db import NODE_TOKEN, ClientDatabase, NodeIdentity
 from yurt.structs.node import Node
 from yurt.structs.rpc import HeldIdentity
 
@@ -51,7 +51,7 @@ class NodeToken:
 
     async def load(self) -> None:
         """Load the stored token; the servers replace an unreadable one."""
-        token = await self._store.node_token()
+        token = await self._store.text(NODE_TOKEN)
         try:
             self._set(token)
         except Invalid as error:
@@ -68,7 +68,7 @@ class NodeToken:
             return
         self._must_renew = False
         log.debug("node identity renewed: key=%s", self._key_id)
-        await self._store.put_node_token(token)
+        await self._store.put_text(NODE_TOKEN, token)
 
     def identity_of(self, node: Node) -> HeldIdentity:
         """The description of the token for heartbeats."""

@@ -94,6 +94,7 @@ async def _stats(call: Call) -> dict[str, dict[str, str]]:
             "leader": str(server.is_leader).lower(),
             "leader_addr": leader_address(call.cluster, call.server_facts, call.agent),
             "bootstrap": str(_own(call).expect == 1).lower(),
+            "cluster_id": server.cluster_id,
             "known_regions": str(len({each.region for each in members})),
         }
         stats["raft"] = {

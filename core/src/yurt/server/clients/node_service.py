@@ -24,6 +24,7 @@ from yurt.runtime.metrics import Metrics
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.server.clients.heartbeats import Heartbeats
 from yurt.server.failures import no_leader, shutting_down
+from yurt.server.log.cluster_identity import ClusterIdentity, cluster_id_of
 from yurt.server.log.decisions import ATTEMPTS_MAX
 from yurt.server.log.log_writer import ENTRY_BYTES, Committed, LogWriter, Stale
 from yurt.server.log.state_waits import StateWaiter
@@ -75,6 +76,7 @@ class NodeService:
         self._peers = peers
         self._makes_pools = makes_pools
         self._metrics = metrics or Metrics()
+        self._cluster_identity = ClusterIdentity(writer, env)
         self._alloc_indexes: dict[str, int] = {}
         self._base_index = 0
         self._reports: list[_Report] = []
@@ -115,6 +117,7 @@ class NodeService:
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register a node; a new one has the status initializing."""
         heartbeats = self._leading()
+        await self._cluster_identity.ensure()
         existing = self._writer.state.nodes.get(request.node.id)
         _check_node(request.node, existing)
         mint = self._mint()
@@ -129,6 +132,7 @@ class NodeService:
         requested = status.NODE_STATUSES.get(status_text)
         if requested is None:
             raise Invalid(f'invalid status "{status_text}" for node')
+        await self._cluster_identity.ensure()
         for _ in range(ATTEMPTS_MAX):
             with suppress(Stale):
                 return self._reply(await self._granted(node_id, requested, known_loss), node_id, heartbeats)
@@ -182,7 +186,7 @@ class NodeService:
             await self._waiter.wait_past(keys, changed_at, min_index=min_index, timeout_s=timeout_s)
         state = self._writer.state
         allocs = {alloc.id: alloc.alloc_modify_index for alloc in state.allocs_of_node(node_id)}
-        return AllocPull(index=state.index, allocs=allocs)
+        return AllocPull(index=state.index, allocs=allocs, cluster_id=cluster_id_of(state))
 
     async def _reach(self, node_id: str, min_index: int, timeout_s: float) -> None:
         """Wait until a follower has caught up with the caller, so that it does not report a node as missing."""
@@ -327,6 +331,7 @@ class NodeService:
             servers=self._peers.addresses,
             device_marks=requests_of(node) if node is not None else {},
             lost_at=node.last_missed_heartbeat_index if node is not None else 0,
+            cluster_id=cluster_id_of(committed.state),
         )
 
     def _mint(self) -> Mint:

@@ -21,6 +21,7 @@ from yurt.sdk.errors import YurtError
 from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
 from yurt.server.leadership.term import Term
+from yurt.server.log.cluster_identity import ClusterIdentity
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
 from yurt.storage.log import CommandLog, Leadership, LogTrimmed
@@ -187,6 +188,7 @@ class Roles:
             if turn != self._turn:
                 await asyncio.Event().wait()  # this role is about to be cancelled
             writer.open()
+            await ClusterIdentity(writer, replica.env).ensure()
             await self._set_defaults()
             # Parts that an earlier leader staged and did not apply belong to nobody, and would stay for ever.
             if len(replica.state.staged_plans):

@@ -85,6 +85,12 @@ class StoreSchema(Command, tag=True):
     schema: Mapping[str, Any]
 
 
+class SetClusterID(Command, tag=True):
+    """Give the cluster its ID; rejected once it has one."""
+
+    cluster_id: str
+
+
 class KeepAlive(Command, tag=True):
     """Advance the index without another change."""
 
@@ -100,5 +106,6 @@ ClusterCommand = (
     | SetAutopilotConfiguration
     | RecordPeriodicLaunch
     | StoreSchema
+    | SetClusterID
     | KeepAlive
 )

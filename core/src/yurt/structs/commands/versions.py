@@ -28,6 +28,7 @@ from yurt.structs.alloc import AllocatedDeviceResource, Allocation, IdleState
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands.allocs import AllocUpdate, AnnounceIdleEnd, EndIdleAllocs, IdleReport, KeepAlloc
 from yurt.structs.commands.base import Command
+from yurt.structs.commands.cluster import SetClusterID
 from yurt.structs.commands.codec import AnyCommand
 from yurt.structs.commands.nodes import SetDeviceEligibility
 from yurt.structs.commands.restore import RestoreCommand, is_abandonment
@@ -38,6 +39,7 @@ from yurt.structs.resources import RequestedDevice
 from yurt.structs.rules import (
     ACCOUNTING_RULES,
     CHANGED_VOLUME_RULES,
+    CLUSTER_ID_RULES,
     DELETING_VOLUME_RULES,
     DEVICE_PART_RULES,
     DEVICE_RULES,
@@ -78,6 +80,7 @@ ADDED_COMMANDS: Final[Mapping[type[Command], Addition]] = {
     AnnounceIdleEnd: Addition(DEVICE_RULES, "ending idle allocations"),
     EndIdleAllocs: Addition(DEVICE_RULES, "ending idle allocations"),
     KeepAlloc: Addition(DEVICE_RULES, "keeping an idle allocation"),
+    SetClusterID: Addition(CLUSTER_ID_RULES, "the ID of the cluster"),
     SetDeviceEligibility: Addition(DEVICE_RULES, "the eligibility of a device"),
 }
 ADDED_FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, Addition]]] = {

@@ -117,6 +117,7 @@ class CommandMaker:
             self._drop_host_volume, self._drop_claim, self._launch, self._schema, self._restore,
             lambda state: c.KeepAlive(), *(self._access_control,) * 4, self._quotas, self._delete_quotas,
             *(lambda state: random_idle.idle_command(state, random, self._now),) * 4,
+            lambda state: c.SetClusterID(cluster_id=self._new_id()),
         )  # fmt: skip
         self._acl = AclMaker(random)
 

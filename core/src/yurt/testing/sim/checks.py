@@ -2,11 +2,11 @@
 
 Commits are checked once, when the first server applies them, and compared on the others. Numbers are those of the list
 of invariants: A1 what was acknowledged is in the log, A2 servers agree, A3 one leader in a term, A5 indexes only grow,
-A7 a restored state is the state, B1 a job comes with its evaluation, C1 and C2 what lives on a node fits, D2 names are
-unique, D4 a completed batch allocation is not run again, D7 a drain
-leaves nothing, D8 a stopped job starts nothing, D9 a token makes one job, B2 no evaluation is lost, E2 tasks that the
-servers want are not stopped, E7 an end is final,
-E10 an end has a reason; `change_checks` has those that look at more of a command's rows together.
+A7 a restored state is the state, A12 the cluster's ID stays, B1 a job comes with its evaluation, C1 and C2 what lives
+on a node fits, D2 names are unique, D4 a completed batch allocation is not run again, D7 a drain leaves nothing, D8 a
+stopped job starts nothing, D9 a token makes one job, B2 no evaluation is lost, E2 tasks that the servers want are not
+stopped, E7 an end is final, E10 an end has a reason; `change_checks` has those that look at more of a command's rows
+together.
 """
 
 from __future__ import annotations
@@ -162,6 +162,8 @@ class Checks:
                 self._note_failed(change.after)
             elif change.table == "jobs" and change.before is None:
                 self._check_token(change.after, state.index)
+            elif change.table == "cluster_metadata":
+                _hold(change.before is None, f"A12 the cluster has another ID since index {state.index}")
         for node_id in nodes:
             node = state.nodes.get(node_id)
             if node is not None:

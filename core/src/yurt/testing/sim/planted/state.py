@@ -32,6 +32,18 @@ BUGS: Final[dict[str, Bug]] = {
         (),  # an assertion of the state machine is first
         SMALL | {"faults": ("cut-client", "pause-client"), "features": ("service", "batch"), "active_s": 150.0},
     ),
+    "cluster-gets-a-second-id": Bug(
+        (
+            Patch(
+                "yurt.fsm.cluster",
+                '    if existing is not None:\n        return conflict(f"the cluster has',
+                '    if False:\n        return conflict(f"the cluster has',
+            ),
+            Patch("yurt.server.log.cluster_identity", "return bool(cluster_id_of(self._writer.state)) or", "return"),
+        ),
+        ("A12",),
+        CALM_USERS | {"features": ("service",)},
+    ),
     "dispatch-token-is-forgotten": Bug(
         (Patch("yurt.fsm.children", "if token and edit.tx.count_where(", "if not token and edit.tx.count_where("),),
         ("D9",),
