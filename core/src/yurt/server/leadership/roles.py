@@ -21,7 +21,7 @@ from yurt.sdk.errors import YurtError
 from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
 from yurt.server.leadership.term import Term
-from yurt.server.log.cluster_identity import ClusterIdentity
+from yurt.server.log.cluster_identity import ClusterIdentity, cluster_id_of
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
 from yurt.storage.log import CommandLog, Leadership, LogTrimmed
@@ -197,7 +197,9 @@ class Roles:
         term.restore()
         self.term = term
         self._leader.begin_term(read_at)
-        log.info("this server leads: term=%d index=%d", self._leader.leadership.epoch, replica.state.index)
+        term_number, state = self._leader.leadership.epoch, replica.state
+        cluster_id = cluster_id_of(state) or "none"
+        log.info("this server leads: term=%d index=%d cluster_id=%s", term_number, state.index, cluster_id)
         self._announce()
         return term
 

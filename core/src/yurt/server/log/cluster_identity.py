@@ -7,17 +7,14 @@ its ID once all of its servers know the command: with the next registration or h
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict
 from yurt.server.log.log_writer import LogWriter
 from yurt.state import Snapshot
-from yurt.structs.commands import Applied, SetClusterID
+from yurt.structs.commands import SetClusterID
 from yurt.structs.rules import CLUSTER_ID_RULES
-
-log = logging.getLogger(__name__)
 
 
 def cluster_id_of(state: Snapshot) -> str:
@@ -43,9 +40,7 @@ class ClusterIdentity:
                 return
             # A server of an earlier version may have joined meanwhile; then the ID waits for its upgrade.
             with suppress(Conflict):
-                committed = await self._writer.submit(SetClusterID(cluster_id=self._env.uuid()))
-                if isinstance(committed.result, Applied):
-                    log.info("the cluster has an ID: cluster_id=%s", cluster_id_of(committed.state))
+                await self._writer.submit(SetClusterID(cluster_id=self._env.uuid()))
 
     def _is_settled(self) -> bool:
         return bool(cluster_id_of(self._writer.state)) or self._writer.rules().version < CLUSTER_ID_RULES
