@@ -166,6 +166,38 @@ async def test_a_followed_log_goes_on_in_the_next_file_and_ends_with_the_task(ro
     assert read == b"zero one"
 
 
+@pytest.mark.parametrize("is_rotated", [False, True])
+async def test_a_followed_log_that_is_truncated_goes_on_from_the_start_of_its_file(root: Path, is_rotated: bool):
+    write_logs(root, n0="older ", n1="the first text ")
+    over, found = False, list[StreamFrame]()
+
+    async with asyncio.timeout(60):
+        selection = LogSelection("web", "stdout", lambda: over)
+        async for frame in streams.stream_logs(source(root), selection, offset=0, origin="start", follow=True):
+            if frame.data == b"the first text ":
+                write_logs(root, n1="next", **({"n2": ""} if is_rotated else {}))
+            over = over or frame.data == b"next"
+            found += [frame] if frame != StreamFrame() else []
+
+    name = "alloc/logs/web.stdout.1"
+    assert found[1:] == [
+        StreamFrame(data=b"the first text ", file=name),
+        StreamFrame(offset=len("the first text "), file=name, file_event="file truncated"),
+        StreamFrame(data=b"next", file=name),
+    ]
+
+
+async def test_a_log_that_is_truncated_while_it_is_read_once_is_not_read_again(root: Path):
+    write_logs(root, n0="the first text")
+    stream = streams.stream_logs(
+        source(root), LogSelection("web", "stdout", lambda: False), offset=0, origin="start", follow=False
+    )
+    async with asyncio.timeout(60):
+        first = await anext(stream)
+        write_logs(root, n0="next")
+        assert [first.data, *[frame.data async for frame in stream]] == [b"the first text"]
+
+
 async def test_logs_of_a_task_that_never_started_are_not_found(root: Path):
     with pytest.raises(NotFound, match="not started yet"):
         await logs(root)

@@ -12,7 +12,7 @@ from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import NotFound, Reason, Unavailable
 from yurt.server.clients import followed_log
 from yurt.server.clients.followed_log import FollowedLog, WantedLog
-from yurt.structs.rpc import FileInfo, StreamFrame
+from yurt.structs.rpc import FILE_TRUNCATED, FileInfo, StreamFrame
 
 LOST = "the connection to the other agent has ended"
 Files = dict[int, bytes]
@@ -83,6 +83,27 @@ async def test_a_log_goes_on_from_its_last_byte(answers: tuple[Files, ...], foun
     node = Node(*answers)
     assert await text(followed(node), node) == found
     assert node.asked[-1] == asked
+
+
+async def test_a_file_that_is_truncated_while_its_node_is_out_of_reach_is_read_from_its_beginning() -> None:
+    node = Node({0: b"1", 1: b"234"}, {0: b"1", 1: b"56"})
+    found = [frame async for frame in followed(node).frames(node) if frame != StreamFrame()]
+    assert [frame.data for frame in found] == [b"1", b"234", b"", b"56"]
+    assert found[2] == StreamFrame(offset=3, file="alloc/logs/main.stdout.1", file_event=FILE_TRUNCATED)
+
+
+async def test_a_log_that_was_truncated_goes_on_behind_what_came_after_that() -> None:
+    class Truncated(Node):
+        async def stream_logs(self, *args: Any, **options: Any) -> AsyncGenerator[StreamFrame]:
+            name, is_first = "alloc/logs/main.stdout.0", len(self.answers) > 1
+            if is_first:
+                yield StreamFrame(data=b"123456", file=name)
+                yield StreamFrame(offset=6, file=name, file_event=FILE_TRUNCATED)
+            async for frame in super().stream_logs(*args, **options):
+                yield frame
+
+    node = Truncated({0: b"78"}, {0: b"789"})
+    assert await text(followed(node), node) == "123456789"
 
 
 async def test_a_file_that_is_removed_after_the_listing_costs_nothing_of_the_others() -> None:

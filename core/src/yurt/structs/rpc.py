@@ -100,8 +100,12 @@ class FileInfo(Value):
     content_type: str = ""
 
 
+FILE_DELETED, FILE_TRUNCATED = "file deleted", "file truncated"
+"""The events of a followed file."""
+
+
 class StreamFrame(Value):
-    """A piece of a followed file: data at an offset, or an event ("file deleted", "file truncated")."""
+    """A piece of a followed file: data at an offset, or an event (`FILE_DELETED`, `FILE_TRUNCATED`)."""
 
     offset: int = 0
     data: bytes = b""

@@ -1,8 +1,9 @@
 """Streams a file, or a task's log over its rotated files, as frames of at most 64 KiB.
 
-While nothing is written, an empty frame is sent each second. A followed file that shrinks gives "file truncated" and is
-read from its beginning; a deleted one gives "file deleted", which ends the stream. A log continues with the next file
-once the current one is read to its end and a newer one exists; it ends when the task has ended and all is read.
+While nothing is written, an empty frame is sent each second. A followed file that shrinks, also one of a log, gives
+"file truncated" and is read from its beginning; a deleted one gives "file deleted", which ends the stream. A log
+continues with the next file once the current one is read to its end and a newer one exists; it ends when the task has
+ended and all is read.
 """
 
 from __future__ import annotations
@@ -19,12 +20,10 @@ from yurt.client.files.browse import CHUNK_BYTES, list_files, open_file
 from yurt.client.files.safe_files import Owners
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid, NotFound
-from yurt.structs.rpc import StreamFrame
+from yurt.structs.rpc import FILE_DELETED, FILE_TRUNCATED, StreamFrame
 
 POLL_S = 0.1
 HEARTBEAT_S = 1.0
-DELETED = "file deleted"
-TRUNCATED = "file truncated"
 ORIGINS = ("start", "end")
 LOG_KINDS = ("stdout", "stderr")
 
@@ -70,7 +69,7 @@ async def _frames(
         if event:
             yield StreamFrame(offset=position, file=name, file_event=event)
             position = 0
-        if event == DELETED:
+        if event == FILE_DELETED:
             return
         if not event:
             await source.env.sleep(POLL_S)
@@ -101,16 +100,16 @@ def _what_happened(source: StreamRoot, path: str, descriptor: int, position: int
     """The event of a followed file: deleted, truncated, or none."""
     here = os.fstat(descriptor)
     if here.st_size < position:
-        return TRUNCATED
+        return FILE_TRUNCATED
     try:
         other = open_file(source.root, path, source.owners)
     except (NotFound, Invalid):
-        return DELETED
+        return FILE_DELETED
     try:
         there = os.fstat(other)
     finally:
         os.close(other)
-    return "" if (there.st_ino, there.st_dev) == (here.st_ino, here.st_dev) else DELETED
+    return "" if (there.st_ino, there.st_dev) == (here.st_ino, here.st_dev) else FILE_DELETED
 
 
 def _check(offset: int, origin: str) -> None:
@@ -137,7 +136,7 @@ class LogSelection(msgspec.Struct, frozen=True):
     is_collected: bool = True
 
 
-class LogPlace(msgspec.Struct, frozen=True):
+class LogPlace(NamedTuple):
     """A position in a log: the number of the file and the offset in it."""
 
     number: int
@@ -201,6 +200,11 @@ async def stream_logs(
             yield frame
             at = LogPlace(at.number, frame.offset + len(frame.data))
         place = await _following(source, log, at)
+        if place is not None and place < at:  # the file was truncated: only a reader that follows begins again
+            if not follow:
+                return
+            silence.end()
+            yield StreamFrame(offset=at.offset, file=_log_name(log, at.number), file_event=FILE_TRUNCATED)
         if place == at:
             if not follow or was_over:
                 return
@@ -209,9 +213,13 @@ async def stream_logs(
                 yield StreamFrame()
 
 
+def _log_name(log: LogSelection, number: int) -> str:
+    return f"alloc/logs/{log.task}.{log.kind}.{number}"
+
+
 async def _rest_of(source: StreamRoot, log: LogSelection, place: LogPlace) -> AsyncIterator[StreamFrame]:
     """The frames of one file after a position; none when rotation has removed it."""
-    name = f"alloc/logs/{log.task}.{log.kind}.{place.number}"
+    name = _log_name(log, place.number)
     try:
         descriptor = await asyncio.to_thread(open_file, source.root, name, source.owners)
     except NotFound:
@@ -226,13 +234,15 @@ async def _rest_of(source: StreamRoot, log: LogSelection, place: LogPlace) -> As
 
 
 async def _following(source: StreamRoot, log: LogSelection, place: LogPlace) -> LogPlace | None:
-    """The next position: the same one, the next file, or None when all files are gone."""
+    """The next position: the same one, the beginning of a truncated file, the next file, or None when all are gone."""
     try:
         files = await log_files(source.root, log)
     except NotFound:
         return None
     here = next((file for file in files if file.number == place.number), None)
     newer = next((file for file in files if file.number > place.number), None)
+    if here is not None and here.size < place.offset:
+        return LogPlace(place.number, 0)
     if newer is None:
         return place if here is not None else None
     if here is not None and here.size > place.offset:

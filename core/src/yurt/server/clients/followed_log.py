@@ -3,13 +3,13 @@
 A node is connected to one server at a time, mostly to one that does not answer the request. When that server ends, the
 node connects to another one, and the log is read on from the last byte. An offset counts from the beginning of the
 oldest file that there is, so it is made from a listing of the files. What the first frames repeat is left out. A file
-that was rotated away meanwhile is missing.
+that was rotated away meanwhile is missing, and one that was truncated is read from its beginning.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace
 from yurt.server.ports import NodePort
-from yurt.structs.rpc import StreamFrame
+from yurt.structs.rpc import FILE_TRUNCATED, StreamFrame
 
 RESUME_S: Final = 30.0
 """How long a node may be out of reach: clients wait 10 s at most between two attempts to connect."""
@@ -85,25 +85,33 @@ class FollowedLog:
         if self._is_resumed:
             node = self._find()
         if self._position is not None:
-            offset, origin = await self._offset(node, self._position), "start"
+            number, reached = self._position
+            sizes = await self._sizes(node)
+            if sizes.get(number, reached) < reached:
+                name = f"{LOG_FOLDER}/{task}.{kind}.{number}"
+                yield StreamFrame(offset=reached, file=name, file_event=FILE_TRUNCATED)
+                self._position = LogPosition(number, 0)
+            offset, origin = _offset(sizes, self._position), "start"
         elif self._is_resumed and offset:
             offset, origin = 0, "start"  # the log was empty until now, so all of it is new
         frames = node.stream_logs(alloc_id, task, kind=kind, offset=offset, origin=origin, follow=True)
         async with aclosing(frames):
             async for frame in frames:
                 unseen = self._unseen(frame) if frame.data else frame
+                if frame.file_event == FILE_TRUNCATED:
+                    self._position = LogPosition(_number(frame.file), 0)
                 if unseen is not None:
                     yield unseen
-        if self._is_resumed and self._position is not None and offset != await self._offset(node, self._position):
-            raise Unavailable(CHANGED)
+        if self._is_resumed and self._position is not None:
+            sizes = await self._sizes(node)
+            if offset != _offset(sizes, self._position):
+                raise Unavailable(CHANGED)
 
-    async def _offset(self, node: NodePort, position: LogPosition) -> int:
-        """The position as an offset from the beginning of the oldest file."""
+    async def _sizes(self, node: NodePort) -> dict[int, int]:
+        """The sizes of the log's files by number."""
         entries = await node.list_files(self._log.alloc_id, LOG_FOLDER)
         pattern = re.compile(re.escape(f"{self._log.task}.{self._log.kind}.") + r"\d+")
-        sizes = {_number(entry.name): entry.size for entry in entries if pattern.fullmatch(entry.name)}
-        before = sum(size for number, size in sizes.items() if number < position.number)
-        return before + (position.offset if position.number in sizes else 0)
+        return {_number(entry.name): entry.size for entry in entries if pattern.fullmatch(entry.name)}
 
     def _unseen(self, frame: StreamFrame) -> StreamFrame | None:
         """The part of a frame that is new to the reader, or None; raises Unavailable if bytes before it are missing.
@@ -123,6 +131,12 @@ class FollowedLog:
         self._is_resumed = False
         self._position = LogPosition(begin.number, end)
         return replace(frame, offset=frame.offset + len(shown), data=frame.data[len(shown) :]) if shown else frame
+
+
+def _offset(sizes: Mapping[int, int], position: LogPosition) -> int:
+    """The position as an offset from the beginning of the oldest file."""
+    before = sum(size for number, size in sizes.items() if number < position.number)
+    return before + (position.offset if position.number in sizes else 0)
 
 
 def _number(name: str) -> int:
