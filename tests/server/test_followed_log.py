@@ -92,7 +92,7 @@ async def test_a_file_that_is_truncated_while_its_node_is_out_of_reach_is_read_f
     assert found[2] == StreamFrame(offset=3, file="alloc/logs/main.stdout.1", file_event=FILE_TRUNCATED)
 
 
-async def test_a_log_that_was_truncated_goes_on_behind_what_came_after_that() -> None:
+async def test_a_log_that_was_truncated_before_its_node_was_out_of_reach_is_read_from_its_beginning() -> None:
     class Truncated(Node):
         async def stream_logs(self, *args: Any, **options: Any) -> AsyncGenerator[StreamFrame]:
             name, is_first = "alloc/logs/main.stdout.0", len(self.answers) > 1
@@ -102,8 +102,8 @@ async def test_a_log_that_was_truncated_goes_on_behind_what_came_after_that() ->
             async for frame in super().stream_logs(*args, **options):
                 yield frame
 
-    node = Truncated({0: b"78"}, {0: b"789"})
-    assert await text(followed(node), node) == "123456789"
+    node = Truncated({0: b""}, {0: b"longer than before"})
+    assert await text(followed(node), node) == "123456longer than before"
 
 
 async def test_a_file_that_is_removed_after_the_listing_costs_nothing_of_the_others() -> None:
