@@ -188,3 +188,8 @@ async def test_a_node_whose_servers_name_their_cluster_for_the_first_time_goes_o
         await env.advance(server.ttl_s * 2 + 1)
 
         assert len(server.registrations) == registrations and server.statuses[-1] == NODE_READY
+
+        server.cluster_id = "cluster-b"
+        await env.advance(server.ttl_s + 1)
+
+        assert len(server.registrations) == registrations + 1, "from then on it tells another one"

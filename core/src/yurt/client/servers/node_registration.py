@@ -70,7 +70,7 @@ class NodeRegistration:
         self._is_allowed = False
         self._is_forgotten = False
         self._cluster_id = ""
-        """The ID of the cluster of the last registration."""
+        """The ID of the cluster of the last registration, or the first one that an answer named after it."""
         self._refusals = 0
 
     @property
@@ -133,6 +133,7 @@ class NodeRegistration:
 
     def take_beat(self, desired_status: str, reply: NodeReply) -> None:
         """Process the answer to a heartbeat that requested a status."""
+        self._cluster_id = self._cluster_id or reply.cluster_id
         status = reply.node_status or desired_status
         if desired_status == NODE_READY and status != NODE_READY:
             # The first refusal after another loss only tells of it; it is none of a row.
