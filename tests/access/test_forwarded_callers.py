@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -149,6 +150,8 @@ async def joined() -> AsyncIterator[dict[str, tuple[Api, Recorded]]]:
             stack.push_async_callback(own.close)
             made[name] = Api(client, group[name]), Recorded(ServerApi(own, Through.SERVER, name))
         await eventually(lambda: group[FIRST].is_leader)
+        # A new cluster's log has an entry: streams begin at a follower that has applied it.
+        await eventually(lambda: all(group[name].leader.newest_at_s > -math.inf for name in NAMES))
         yield made
 
 
