@@ -11,12 +11,12 @@ from yurt.structs.alloc import Allocation, DesiredTransition, TaskState
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, Plan
 from yurt.structs.policies import DisconnectStrategy, ReschedulePolicy
-from yurt.structs.rules import FINISHED_WORK_RULES
+from yurt.structs.rules import FINISHED_WORK_RULES, STAND_IN_RULES
 from yurt.structs.status import JOB_BATCH, JOB_SERVICE, JOB_SYSBATCH, ClientStatus, EvalType
 from yurt.testing import factories
 from yurt.testing.cluster_models.attempts import applied, attempted
 
-FIRST, SECOND = (factories.number_id(number, kind=1) for number in (1, 2))
+FIRST, SECOND, THIRD = (factories.number_id(number, kind=1) for number in (1, 2, 3))
 
 
 def _job(kind: EvalType, env: str = "0", **policies: object) -> Job:
@@ -107,8 +107,8 @@ def test_nothing_is_preempted_for_a_replacement_that_is_left_out() -> None:
     assert state.allocs[placed.id].desired_status == "run"
 
 
-def _failed_stand_in() -> tuple[Snapshot, Allocation, Attempt]:
-    """What stood in for an allocation out of contact has failed; the plan for the next one, not applied yet."""
+def _stand_in() -> tuple[Snapshot, Allocation, Allocation]:
+    """An allocation out of contact, and the one that stands in for it on the second node."""
     again = ReschedulePolicy(attempts=3, interval=seconds(3600), delay_function="constant")
     state, alloc = _running(
         disconnect=DisconnectStrategy(lost_after=seconds(600), replace=True), reschedule_policy=again
@@ -116,10 +116,60 @@ def _failed_stand_in() -> tuple[Snapshot, Allocation, Attempt]:
     state = applied(state, c.SetNodeStatus(node_id=FIRST, status="disconnected", updated_at=1))
     state = applied(state, c.ApplyPlan(plan=attempted(state, "once").plan))
     (other,) = (each for each in state.allocs.values() if each.id != alloc.id)
-    state = _reported(_reported(state, other, "running"), other, "failed")
+    return _reported(state, other, "running"), alloc, other
+
+
+def _failed_stand_in() -> tuple[Snapshot, Allocation, Attempt]:
+    """What stood in for an allocation out of contact has failed; the plan for the next one, not applied yet."""
+    state, alloc, other = _stand_in()
+    state = _reported(state, other, "failed")
     made = attempted(state, "once")
     assert [each.previous_allocation for each in made.plan.placements] == [other.id]
     return applied(state, c.SetNodeStatus(node_id=FIRST, status="initializing", updated_at=2)), alloc, made
+
+
+def _moved_stand_in(event: str) -> tuple[Snapshot, Allocation, Attempt]:
+    """What stands in for an allocation out of contact is to move to a third node; the plan, not applied yet."""
+    state, alloc, other = _stand_in()
+    state = applied(state, c.RegisterNode(node=factories.node(THIRD)))
+    if event in ("lost", "disconnected"):
+        down = "down" if event == "lost" else event
+        state = applied(state, c.SetNodeStatus(node_id=SECOND, status=down, updated_at=1))
+    else:
+        transition = DesiredTransition(migrate=True, reschedule=event == "restarted elsewhere")
+        closed = (c.SetNodeEligibility(node_id=SECOND, eligibility="ineligible"),) if event == "drained" else ()
+        moved = c.SetDesiredTransitions(transitions={other.id: transition}, now=factories.NOW)
+        state = applied(state, *closed, moved)
+    made = attempted(state, "once")
+    assert [each.previous_allocation for each in made.plan.placements] == [other.id]
+    return applied(state, c.SetNodeStatus(node_id=FIRST, status="initializing", updated_at=2)), alloc, made
+
+
+@pytest.mark.parametrize("event", ["lost", "disconnected", "drained", "restarted elsewhere"])
+@pytest.mark.parametrize("rules", [STAND_IN_RULES - 1, STAND_IN_RULES])
+def test_what_completes_out_of_contact_is_not_run_again_for_its_stand_in_that_moves(event: str, rules: int) -> None:
+    state, alloc, made = _moved_stand_in(event)
+    state = applied(_reported(state, alloc, "complete"), c.ApplyPlan(plan=made.plan), rules=rules)
+    if rules < STAND_IN_RULES:
+        assert len(state.allocs) == 3
+        return
+    assert len(state.allocs) == 2
+    assert [each.triggered_by for each in state.evals.where("status", "pending")] == ["alloc-stop"]
+    again = attempted(state, "once").plan
+    (other,) = (each.id for each in state.allocs.values() if each.id != alloc.id)
+    decided = [each.id for each in (*again.stops, *again.attributes)]
+    assert (decided, again.placements) == ([other], ()), "it stops, or waits for its client"
+    assert attempted(applied(state, c.ApplyPlan(plan=again)), "once").plan.is_empty, "so evaluations end"
+
+
+@pytest.mark.parametrize("end", ["still away", "running", "failed"])
+@pytest.mark.parametrize("event", ["lost", "drained"])
+def test_a_stand_in_that_moves_is_replaced_while_its_original_has_not_completed(event: str, end: str) -> None:
+    state, alloc, made = _moved_stand_in(event)
+    if end != "still away":
+        state = _reported(state, alloc, "running" if end == "running" else "failed")
+    state = applied(state, c.ApplyPlan(plan=made.plan))
+    assert len(state.allocs) == 3
 
 
 @pytest.mark.parametrize("rules", [FINISHED_WORK_RULES - 1, FINISHED_WORK_RULES])

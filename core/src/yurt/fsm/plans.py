@@ -196,7 +196,7 @@ def _without_finished(edit: Edit, plan: Plan, jobs: Mapping[int, Job | None]) ->
         for each in plan.placements
         if each.previous_allocation
         and (job := jobs[each.job_version]) is not None
-        and is_work_done(edit.tx.base, each.previous_allocation, job)
+        and is_work_done(edit.tx.base, each.previous_allocation, job, rules_version=edit.rules_version)
     }
     if not dropped:
         return plan

@@ -10,17 +10,18 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job
 from yurt.structs.predicates import has_completed, has_returned_done
 from yurt.structs.queueing.requeue import has_done_its_work
+from yurt.structs.rules import RULES_VERSION, STAND_IN_RULES
 
 RUNNING_ONCE: Final = (status.JOB_BATCH, status.JOB_SYSBATCH)
 ORIGINALS_MAX: Final = 64
-"""The number of predecessors of a failed allocation that are examined: one may have been out of contact."""
+"""The number of predecessors of an allocation that are examined: one may have been out of contact."""
 
 
-def is_work_done(snapshot: Snapshot, alloc_id: str, job: Job) -> bool:
+def is_work_done(snapshot: Snapshot, alloc_id: str, job: Job, *, rules_version: int = RULES_VERSION) -> bool:
     """Whether a replacement would repeat finished work of this version of the job.
 
-    The allocation itself has completed, or it has failed while it replaced an original that was out of contact and that
-    has completed.
+    The allocation itself has completed, or it stands in for an original that was out of contact and that has completed:
+    then it does not matter why it is replaced. By rules before `STAND_IN_RULES` only a failed one stood in.
 
     The scheduler decides the same (`scheduler.reconcile.replacements`, `scheduler.job_types.system_diff`): otherwise
     each evaluation of the job would be followed by another.
@@ -28,8 +29,13 @@ def is_work_done(snapshot: Snapshot, alloc_id: str, job: Job) -> bool:
     alloc = snapshot.allocs.get(alloc_id)
     if alloc is None or job.type not in RUNNING_ONCE:
         return False
-    if alloc.client_status != status.CLIENT_FAILED:
+    if alloc.client_status != status.CLIENT_FAILED and rules_version < STAND_IN_RULES:
         return _has_done_all(alloc, job)
+    return _has_done_all(alloc, job) or _has_original_done(snapshot, alloc, job)
+
+
+def _has_original_done(snapshot: Snapshot, alloc: Allocation, job: Job) -> bool:
+    """Whether a predecessor with the allocation's name was out of contact, is back, and has completed."""
     original: Allocation | None = alloc
     for _ in range(ORIGINALS_MAX):
         original = snapshot.allocs.get(original.previous_allocation) if original is not None else None

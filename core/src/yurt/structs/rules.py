@@ -63,5 +63,8 @@ DELETING_VOLUME_RULES: Final = 13
 change."""
 CLUSTER_ID_RULES: Final = 14
 """From here on a cluster has an ID."""
-RULES_VERSION: Final = CLUSTER_ID_RULES
+STAND_IN_RULES: Final = 14
+"""From here on `apply` leaves out the replacement of any allocation whose original, a batch allocation that was out of
+contact, has completed since the plan was made."""
+RULES_VERSION: Final = STAND_IN_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""
