@@ -11,6 +11,7 @@ from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job
 from yurt.structs.node import HostVolumeInfo, Node
 from yurt.structs.plan import DeploymentUpdate
+from yurt.structs.rules import FEWER_CANARIES_RULES
 from yurt.structs.status import JOB_SYSTEM
 from yurt.structs.volumes.host import HostVolume, HostVolumeCapability
 from yurt.structs.volumes.request import VolumeRequest
@@ -39,8 +40,8 @@ def _node(node_id: str) -> Node:
     )
 
 
-def _job(env: str = "0") -> Job:
-    update = replace(factories.update_strategy(), max_parallel=1, canary=0)
+def _job(env: str = "0", canary: int = 0) -> Job:
+    update = replace(factories.update_strategy(), max_parallel=1, canary=canary)
     tasks = (factories.task(env={"V": env}),)
     group = factories.group(tasks=tasks, update=update, reschedule_policy=None, volumes={"data": ASKED})
     return factories.job("agent", type=JOB_SYSTEM, task_groups=(group,))
@@ -171,3 +172,84 @@ def test_outdated_allocations_on_nodes_that_come_back_are_replaced_after_a_cance
     eligible = c.SetNodeEligibility(node_id=FIRST, eligibility="eligible")
     state, made = evaluated(applied(state, c.RegisterNode(node=larger), eligible), "agent")
     assert len(made.plan.placements) == 1 and _deployment(state).status == "running"
+
+
+FOURTH, FIFTH = (factories.number_id(number, kind=1) for number in (4, 5))
+
+
+def _with_canaries(percent: int, *node_ids: str) -> Snapshot:
+    """Version 0 runs on these nodes, and version 1 has its healthy canaries."""
+    state, _ = evaluated(_healthy(evaluated(_cluster(*node_ids), "agent")[0]), "agent")
+    assert _deployment(state).status == "successful"
+    state, _ = evaluated(applied(state, c.RegisterJob(job=_job("1", percent))), "agent")
+    return _healthy(state)
+
+
+def _canaries(state: Snapshot) -> list[Allocation]:
+    live = _live(state)
+    return [alloc for alloc in live if alloc.deployment_status is not None and alloc.deployment_status.canary]
+
+
+def _lost(state: Snapshot, node_id: str) -> Snapshot:
+    return applied(state, c.SetNodeStatus(node_id=node_id, status="down", updated_at=1))
+
+
+def _desired(state: Snapshot) -> int:
+    return _deployment(state).task_groups["web"].desired_canaries
+
+
+def _promoted(state: Snapshot) -> Snapshot:
+    return applied(state, c.PromoteDeployment(deployment_id=_deployment(state).id, now=factories.NOW))
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_another_node_gets_the_version_as_a_canary_when_one_with_a_canary_is_lost(number: int) -> None:
+    state = _with_canaries(34, *[FIRST, THIRD, FOURTH, FIFTH][:number])
+    assert len(_canaries(state)) == _desired(state) == 2
+    lost = _canaries(state)[0].node_id
+    state, made = evaluated(_lost(state, lost), "agent")
+    assert [each.deployment_status for each in made.plan.placements] == [AllocDeploymentStatus(canary=True)]
+    assert lost not in {alloc.node_id for alloc in _canaries(state)} and _desired(state) == 2
+    assert _deployment(_promoted(_healthy(state))).task_groups["web"].promoted
+
+
+def test_a_deployment_desires_fewer_canaries_when_too_few_nodes_are_left() -> None:
+    state = _with_canaries(100, FIRST, THIRD)
+    assert _desired(state) == 2
+    state, made = evaluated(_lost(state, THIRD), "agent")
+    assert not made.plan.placements and _desired(state) == 1
+    assert evaluated(state, "agent")[1].plan.is_empty, "once is enough"
+    state, _ = evaluated(_promoted(state), "agent")
+    assert _deployment(state).status == "successful"
+
+
+def test_a_pause_in_the_moment_in_which_fewer_canaries_are_desired_stays() -> None:
+    state = _lost(_with_canaries(100, FIRST, THIRD), THIRD)
+    plan = evaluated(state, "agent")[1].plan
+    paused = DeploymentUpdate(deployment_id=_deployment(state).id, status="paused", status_description="by a user")
+    state = applied(state, c.SetDeploymentStatus(update=paused, now=factories.NOW), c.ApplyPlan(plan=plan))
+    assert (_deployment(state).status, _deployment(state).status_description) == ("paused", "by a user")
+    assert _desired(state) == 1
+
+
+def test_servers_of_which_one_is_older_lower_no_number_of_canaries() -> None:
+    state = _with_canaries(100, FIRST, THIRD)
+    down = c.SetNodeStatus(node_id=THIRD, status="down", updated_at=1)
+    state = applied(state, down, rules=FEWER_CANARIES_RULES - 1)
+    assert not evaluated(state, "agent")[1].plan.deployment_updates
+
+
+def test_the_last_canary_is_placed_as_one_when_its_node_comes_back() -> None:
+    state = _with_canaries(100, FIRST)
+    state, made = evaluated(_lost(state, FIRST), "agent")
+    assert not made.plan.placements and _desired(state) == 1
+    state, _ = evaluated(applied(state, c.SetNodeStatus(node_id=FIRST, status="ready", updated_at=2)), "agent")
+    assert len(_canaries(state)) == 1
+    assert _deployment(_promoted(_healthy(state))).task_groups["web"].promoted
+
+
+def test_a_roll_out_goes_on_when_the_node_is_lost_whose_health_it_waits_for() -> None:
+    state, outdated = _rolling()
+    (waiting,) = (alloc.node_id for alloc in _live(state) if alloc.node_id != outdated)
+    state, made = evaluated(_lost(state, waiting), "agent")
+    assert [each.node_id for each in made.plan.placements] == [outdated]

@@ -165,6 +165,9 @@ def update_deployment(edit: Edit, update: DeploymentUpdate, *, now: UnixNano) ->
     deployment = edit.deployment(update.deployment_id)
     if deployment is None or deployment.status not in status.DEPLOYMENT_ACTIVE:
         return False
+    if update.canaries:
+        edit.put_deployment(_with_fewer_canaries(deployment, update, index=edit.index, now=now))
+        return True
     edit.put_deployment(
         replace(
             deployment,
@@ -180,6 +183,19 @@ def update_deployment(edit: Edit, update: DeploymentUpdate, *, now: UnixNano) ->
         if job is not None and job.create_index == deployment.job_create_index:
             _mark_stable(edit, job, stable=True)
     return True
+
+
+def _with_fewer_canaries(
+    deployment: Deployment, update: DeploymentUpdate, *, index: int, now: UnixNano
+) -> Deployment:
+    """The deployment with fewer desired canaries in the groups that await their promotion; the status of a deployment
+    that somebody has paused meanwhile stays."""
+    groups = dict(deployment.task_groups)
+    for name, canaries in update.canaries.items():
+        state = groups.get(name)
+        if state is not None and not state.promoted and 0 < canaries < state.desired_canaries:
+            groups[name] = replace(state, desired_canaries=canaries)
+    return replace(deployment, task_groups=groups, modify_index=index, modify_time=now or deployment.modify_time)
 
 
 def set_stability(edit: Edit, command: SetJobStability) -> Rejected | None:

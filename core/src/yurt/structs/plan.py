@@ -124,11 +124,13 @@ class AllocStop(Value):
 
 
 class DeploymentUpdate(Value):
-    """A new status of an existing deployment."""
+    """A new status of an existing deployment, or fewer canaries."""
 
     deployment_id: str
     status: DeploymentStatus
     status_description: str = ""
+    canaries: Mapping[str, int] = no_entries()
+    """By group, the smaller number of canaries that the deployment desires from now on; its status stays then."""
 
 
 class Plan(Value):

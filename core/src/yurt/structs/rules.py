@@ -66,5 +66,8 @@ CLUSTER_ID_RULES: Final = 14
 STAND_IN_RULES: Final = 14
 """From here on `apply` leaves out the replacement of any allocation whose original, a batch allocation that was out of
 contact, has completed since the plan was made."""
-RULES_VERSION: Final = STAND_IN_RULES
+FEWER_CANARIES_RULES: Final = 14
+"""From here on a plan lowers the number of canaries that the deployment of a system job desires when too few nodes are
+left for them."""
+RULES_VERSION: Final = FEWER_CANARIES_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

@@ -137,12 +137,10 @@ class SystemDiff:
         destructive = rollout.updates(group, outdated, counts)
         assert len(destructive) <= len(outdated), (group.name, "only an outdated allocation is replaced")
         ids, name = self._view.rows.ids, alloc_name(job.name or job.id, group.name, 0)
-        fresh = [
-            (row, PlacementRequest(group.name, name, previous.get(ids[row])))
-            for row in sorted(np.flatnonzero(open_rows).tolist(), key=ids.__getitem__)
-            if ids[row] not in covered
-        ]
-        assert len({row for row, _ in fresh}) == len(fresh), (group.name, "one allocation a node")
+        free = [row for row in sorted(np.flatnonzero(open_rows).tolist(), key=ids.__getitem__) if ids[row] not in covered]
+        assert len(set(free)) == len(free), (group.name, "one allocation a node")
+        asked = [PlacementRequest(group.name, name, previous.get(ids[row])) for row in free]
+        fresh = list(zip(free, rollout.with_canaries(group, asked), strict=True))
         rollout.begin(group, counts, replaced=len(destructive), new=len(fresh))
         return GroupTargets(placer, destructive, fresh)
 

@@ -7,6 +7,10 @@ A deployment counts the nodes that it begins with. Some of them may leave before
 removed, become ineligible or lose a volume. Then it ends without them, once nothing is left to place, update or wait
 for. Otherwise it would never end if none had been placed, or fail at its deadline although the version runs well. If
 its version has been healthy on no node, it is cancelled: success would mark a version stable that nobody has seen run.
+
+A canary may leave with its node too. Then another node gets the version as a canary: one with an outdated allocation,
+or one without any, such as the lost node when it is back. Where too few nodes are left for the canaries that the
+deployment desires, it desires fewer, but at least one: otherwise its promotion would be refused until its deadline.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.predicates import is_canary, is_terminal
+from yurt.structs.rules import FEWER_CANARIES_RULES
 from yurt.structs.status import (
     DEPLOYMENT_ACTIVE,
     DEPLOYMENT_CANCELLED,
@@ -47,6 +52,8 @@ class SystemRollout:
         self._draft = draft
         self._canaries: dict[str, int] = {}
         """The number of canary nodes of groups that have canaries."""
+        self._missing_canaries: dict[str, int] = {}
+        """The canaries that the current deployment desires in each group and that no outdated allocation gives way to."""
         self._waiting: dict[str, int] = {}
         """The outdated allocations of each group that are replaced later."""
 
@@ -88,14 +95,20 @@ class SystemRollout:
         state = deployment.task_groups.get(group.name) if deployment is not None else None
         if (state is not None and (state.promoted or not state.desired_canaries)) or (deployment and state is None):
             return None
-        existing = sum(
-            1 for alloc in self._context.allocs if deployment is not None and _is_canary(alloc, deployment, group)
-        )
-        desired = canaries_of(update.canary, destructive + existing)
+        existing = 0 if deployment is None else sum(map(is_canary, self._staying(deployment, group.name)))
+        begun = 0 if state is None else state.desired_canaries
+        desired = max(canaries_of(update.canary, destructive + existing), min(begun, destructive + existing))
         self._canaries[group.name] = desired
         if deployment is not None and deployment.status not in DEPLOYMENT_ACTIVE - {DEPLOYMENT_PAUSED}:
             return 0
+        self._missing_canaries[group.name] = max(0, begun - existing - destructive)
         return max(0, min(desired - existing, destructive)) if desired else None
+
+    def with_canaries(self, group: TaskGroup, fresh: Sequence[PlacementRequest]) -> list[PlacementRequest]:
+        """The requests for nodes without an allocation, as canaries where the current deployment lacks some."""
+        missing = self._missing_canaries.get(group.name, 0)
+        self._missing_canaries[group.name] = max(0, missing - len(fresh))
+        return [replace(request, is_canary=True) for request in fresh[:missing]] + list(fresh[missing:])
 
     def _budget(self, group: TaskGroup, desired: int) -> int:
         update = group.update
@@ -108,8 +121,7 @@ class SystemRollout:
             return 0
         own = [
             alloc.deployment_status.healthy if alloc.deployment_status is not None else None
-            for alloc in self._context.allocs
-            if _is_live_in(alloc, deployment, group.name)
+            for alloc in self._staying(deployment, group.name)
         ]
         if False in own:
             return 0
@@ -141,6 +153,7 @@ class SystemRollout:
         `counts` are the `DesiredUpdates` of each group; `is_busy`: the plan has changes that the deployment waits for.
         """
         results, current = self._draft.results, self.current
+        self._lower_canaries()
         results.deployment = self._draft.deployment if current is None else None
         if current is None or is_busy or current.status not in DEPLOYMENT_ACTIVE:
             return
@@ -159,15 +172,47 @@ class SystemRollout:
             return False
         return is_group_complete(state) or (is_promoted(state) and not counts.get("place") and self._is_healthy(name))
 
+    def _lower_canaries(self) -> None:
+        """Have the current deployment desire no more canaries than there are nodes for them."""
+        current = self.current
+        # An older server would take this for a new status and end a pause.
+        if current is None or self._context.snapshot.last_rules < FEWER_CANARIES_RULES:
+            return
+        fewer = {
+            name: canaries
+            for name, missing in self._missing_canaries.items()
+            if (canaries := max(1, current.task_groups[name].desired_canaries - missing))
+            < current.task_groups[name].desired_canaries
+        }
+        if fewer:
+            self._draft.results.deployment_updates.append(
+                DeploymentUpdate(
+                    deployment_id=current.id,
+                    status=current.status,
+                    status_description=current.status_description,
+                    canaries=fewer,
+                )
+            )
+
     def _is_healthy(self, name: str) -> bool:
         """Whether all allocations of the group in the current deployment that stay are healthy."""
         assert self.current is not None
-        stopped = self._draft.stopped_ids()
         return all(
             alloc.deployment_status is not None and alloc.deployment_status.healthy is True
-            for alloc in self._context.allocs
-            if _is_live_in(alloc, self.current, name) and alloc.id not in stopped
+            for alloc in self._staying(self.current, name)
         )
+
+    def _staying(self, deployment: Deployment, group: str) -> list[Allocation]:
+        """The live allocations of a group in a deployment that the plan does not stop, as it does on a lost node."""
+        stopped = self._draft.stopped_ids()
+        return [
+            alloc
+            for alloc in self._context.allocs
+            if alloc.deployment_id == deployment.id
+            and alloc.task_group == group
+            and not is_terminal(alloc)
+            and alloc.id not in stopped
+        ]
 
 
 def is_proven(deployment: Deployment) -> bool:
@@ -185,10 +230,3 @@ def canaries_of(percent: int, nodes: int) -> int:
     assert nodes >= 0, nodes
     return min(nodes, -(-percent * nodes // 100))
 
-
-def _is_canary(alloc: Allocation, deployment: Deployment, group: TaskGroup) -> bool:
-    return _is_live_in(alloc, deployment, group.name) and is_canary(alloc)
-
-
-def _is_live_in(alloc: Allocation, deployment: Deployment, group: str) -> bool:
-    return alloc.deployment_id == deployment.id and alloc.task_group == group and not is_terminal(alloc)

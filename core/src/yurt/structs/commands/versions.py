@@ -34,7 +34,7 @@ from yurt.structs.commands.nodes import SetDeviceEligibility
 from yurt.structs.commands.restore import RestoreCommand, is_abandonment
 from yurt.structs.commands.volumes import DeleteHostVolume, DeleteHostVolumeClaim
 from yurt.structs.node import Attribute, DeviceHealth, Node, NodeDevice, NodeDeviceResource
-from yurt.structs.plan import Plan
+from yurt.structs.plan import DeploymentUpdate, Plan
 from yurt.structs.resources import RequestedDevice
 from yurt.structs.rules import (
     ACCOUNTING_RULES,
@@ -43,6 +43,7 @@ from yurt.structs.rules import (
     DELETING_VOLUME_RULES,
     DEVICE_PART_RULES,
     DEVICE_RULES,
+    FEWER_CANARIES_RULES,
     GANG_MEMBER_RULES,
     MIG_RULES,
     PLAN_ORDER_RULES,
@@ -93,6 +94,7 @@ ADDED_FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, Addition]]] = {
     Node: {"device_marks": Addition(DEVICE_RULES, "")},
     NodeDevice: {"health": Addition(DEVICE_RULES, "")},
     DeviceHealth: {"trial": Addition(DEVICE_PART_RULES, "")},
+    DeploymentUpdate: {"canaries": Addition(FEWER_CANARIES_RULES, "")},
     DeviceAccounting: {"unattributed_ms": Addition(RECLAIM_RULES, "")},
     IdleReport: {"job_version": Addition(RECLAIM_RULES, "")},
     JobSummary: {
