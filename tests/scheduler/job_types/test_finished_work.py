@@ -190,3 +190,12 @@ def test_the_one_that_stood_in_is_rescheduled_while_its_original_has_not_complet
     state = _reported(state, alloc, "failed") if end == "failed" else state
     state = applied(state, c.ApplyPlan(plan=made.plan))
     assert len(state.allocs) == 3
+
+
+def test_a_plan_counts_completed_and_stopped_allocations_as_ignored() -> None:
+    """As Nomad does: 0.8.2 shows `(2 ignore)` for a batch job of count 1 that has run twice."""
+    state, alloc = _running()
+    state = applied(_reported(state, alloc, "complete"), c.RegisterJob(job=_job(JOB_BATCH, "1")))
+    state = applied(state, c.ApplyPlan(plan=attempted(state, "once").plan))
+    annotations = attempted(state, "once").plan.annotations
+    assert annotations is not None and annotations.desired_tg_updates["once"].ignore == 2
