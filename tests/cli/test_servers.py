@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 PEERS = {
     "Index": 0,
     "Servers": [
@@ -79,8 +81,25 @@ def test_flags_change_how_servers_mind_themselves_and_keep_the_rest(api: Any, ru
     method, path, _, sent = api.asked[-1]
     assert (method, path) == ("PUT", "/v1/operator/autopilot/configuration?cas=9")
     assert sent == config | {"CleanupDeadServers": False, "MinQuorum": 3}
-    for flag in ("-max-trailing-logs=x", "-last-contact-threshold=soon"):
+    for flag in ("-max-trailing-logs=x", "-last-contact-threshold=soon", "-min-quorum="):
         assert run("operator", "autopilot", "set-config", flag)[0] == 1
+
+
+@pytest.mark.parametrize(("kind", "flags", "named"), [
+    ("autopilot", (), "-min-quorum"), ("scheduler", (), "-scheduler-algorithm"),
+    ("scheduler", ("-check-index=9",), "-scheduler-algorithm"),
+])  # fmt: skip
+def test_a_change_without_a_setting_is_refused_and_names_the_settings(
+    api: Any, run: Any, kind: str, flags: tuple[str, ...], named: str
+) -> None:
+    code, out, error = run("operator", kind, "set-config", *flags)
+    assert (code, out, api.asked) == (1, "", [])
+    assert error.startswith("No setting is given, so nothing was changed; one of these is needed: -") and named in error
+
+
+def test_a_flag_of_nomad_that_has_no_effect_is_no_error(api: Any, run: Any) -> None:
+    api.answers["/v1/operator/autopilot/configuration"] = {"ModifyIndex": 9}
+    assert run("operator", "autopilot", "set-config", "-disable-upgrade-migration=true")[0] == 0
 
 
 def test_servers_are_listed_while_none_leads(api: Any, run: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from yurt.cli.commands.operator.settings import require_setting, whole_number
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import MAYBE_BOOL, Flag, choice, switch, text, without_effect
@@ -64,26 +65,21 @@ def show_config(call: Invocation) -> int:
 def set_config(call: Invocation) -> int:
     """Change the settings given as flags and keep the rest."""
     flags = call.flags
+    require_setting(call, [flag.name for flag in FLAGS])
     config: Json = call.api.get("/v1/operator/autopilot/configuration")
     for name, (key, _) in _SWITCHES.items():
         if flags.choice(name) is not None:
             config[key] = flags.choice(name)
     for name, (key, _) in _NUMBERS.items():
-        if flags.text(name):
-            config[key] = _whole(name, flags.text(name))
+        if flags.is_given(name):
+            config[key] = whole_number(name, flags.text(name))
     for name, (key, _) in _DURATIONS.items():
-        if flags.text(name):
+        if flags.is_given(name):
             config[key] = _duration(name, flags.text(name))
     if not call.api.put("/v1/operator/autopilot/configuration", config, {"cas": config.get("ModifyIndex") or 0}):
         raise CliError("The configuration was changed by somebody else meanwhile, please try again")
     call.screen.line("Configuration updated!")
     return 0
-
-
-def _whole(name: str, value: str) -> int:
-    if not value.isdigit():
-        raise UsageError(f'-{name} needs a whole number, not "{value}"')
-    return int(value)
 
 
 def _duration(name: str, value: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from yurt.cli.commands.operator.settings import require_setting, whole_number
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import Flag, choice, text
@@ -55,10 +56,11 @@ def show_config(call: Invocation) -> int:
 def set_config(call: Invocation) -> int:
     """Change the settings given as flags and keep the rest."""
     flags = call.flags
+    require_setting(call, [flag.name for flag in FLAGS if flag.name != "check-index"])
     answer: Json = call.api.get("/v1/operator/scheduler/configuration")
     config: Json = answer.get("SchedulerConfig") or {}
-    algorithm = flags.text("scheduler-algorithm")
-    if algorithm:
+    if flags.is_given("scheduler-algorithm"):
+        algorithm = flags.text("scheduler-algorithm")
         if algorithm not in ("binpack", "spread"):
             raise UsageError(f'-scheduler-algorithm must be binpack or spread, not "{algorithm}"')
         config["SchedulerAlgorithm"] = algorithm
@@ -68,11 +70,11 @@ def set_config(call: Invocation) -> int:
     for name, key in _PREEMPTION.items():
         if flags.choice(name) is not None:
             config.setdefault("PreemptionConfig", {})[key] = flags.choice(name)
-    limit = flags.text("node-limit-for-feasibility-checks")
-    if limit:
-        config["NodeLimitForFeasibilityChecks"] = _whole("node-limit-for-feasibility-checks", limit)
+    limit = "node-limit-for-feasibility-checks"
+    if flags.is_given(limit):
+        config["NodeLimitForFeasibilityChecks"] = whole_number(limit, flags.text(limit))
     check = flags.text("check-index")
-    query = {"cas": _whole("check-index", check)} if check else {}
+    query = {"cas": whole_number("check-index", check)} if check else {}
     changed: Json = call.api.put("/v1/operator/scheduler/configuration", config, query) or {}
     if check and not changed.get("Updated"):
         raise CliError(
@@ -80,12 +82,6 @@ def set_config(call: Invocation) -> int:
         )
     call.screen.line("Scheduler configuration updated!")
     return 0
-
-
-def _whole(name: str, value: str) -> int:
-    if not value.isdigit():
-        raise UsageError(f'-{name} needs a whole number, not "{value}"')
-    return int(value)
 
 
 COMMANDS = (
