@@ -9,6 +9,7 @@ import re
 from yurt.cli import main
 from yurt.cli.declaration import CLIENT_FLAGS, CliCommand
 from yurt.cli.flags import BOOL, MAYBE_BOOL, Flag
+from yurt.cli.terminal.closed_output import EXIT_CLOSED_PIPE
 from yurt.cli.tree import ALIASES, command, command_names, group_names
 from yurt.cli.unsupported import ABSENT, ABSENT_FLAGS, LOCAL, NO_EFFECT
 from yurt.cli.views import monitor
@@ -81,7 +82,8 @@ def exit_codes() -> str:
         ("1", "An error, on standard error; a wrong command line as well."),
         ("2", "A command that follows an evaluation: something could not be placed."),
         (str(main.EXIT_NOT_A_COMMAND), "The first word is not a command."),
-        (str(main.EXIT_INTERRUPTED), "Ctrl-C, or the reader of the output has gone."),
+        (str(main.EXIT_INTERRUPTED), "Ctrl-C."),
+        (str(EXIT_CLOSED_PIPE), "The reader of the output has gone, as in `yurt job status | head -1`."),
     ]
     return "## Exit codes\n\n" + table(("Code", "Means"), rows) + "\n\nWhere a command means more, its section says so."
 

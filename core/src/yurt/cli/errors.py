@@ -54,3 +54,7 @@ class Unreachable(YurtError):
 
 class BrokenOff(YurtError):
     """A response broke off."""
+
+
+class OutputClosed(BaseException):
+    """Nobody reads the output any more. Like KeyboardInterrupt, it is no failure that a command could handle."""

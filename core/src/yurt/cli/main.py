@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from yurt.cli.errors import CliError, UsageError
+from yurt.cli.errors import CliError, OutputClosed, UsageError
 from yurt.cli.suggest import did_you_mean
 from yurt.cli.tree import ALIASES, NOUNS, find, noun
 from yurt.cli.unsupported import ABSENT, absent_command, absent_flag
@@ -43,12 +43,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             from yurt.cli.completion import print_candidates
 
             return print_candidates()
-        return _dispatch(words)
+        code = _dispatch(words)
+        # Here, because a pipe that is found closed at the end of Python is a message there and code 120.
+        if sys.stdout is not None:  # as after `>&-`
+            sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_INTERRUPTED
+    except (BrokenPipeError, OutputClosed):
+        from yurt.cli.terminal.closed_output import EXIT_CLOSED_PIPE, silence_closed_output
+
+        silence_closed_output()
+        return EXIT_CLOSED_PIPE
 
 
 def _dispatch(words: list[str]) -> int:
@@ -137,7 +143,12 @@ def _run(command: CliCommand, words: list[str]) -> int:
             print(WEAK_TOKEN_HINT if call.api.connection.token else NO_TOKEN_HINT, file=sys.stderr)
         return command.failure_code
     except BrokenPipeError:
-        raise
+        from yurt.cli.terminal.closed_output import is_output_closed
+
+        if is_output_closed():
+            raise
+        print("The agent closed the connection.", file=sys.stderr)
+        return command.failure_code
     except Exception as error:
         return _unexpected(command, error)
     finally:

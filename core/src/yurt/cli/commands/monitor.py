@@ -8,6 +8,7 @@ from yurt.cli.api.lookup import find_node
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.tree import NOUNS
 
 
@@ -23,9 +24,7 @@ def follow_log(call: Invocation) -> int:
         "plain": True,
     }
     try:
-        for piece in call.api.stream("/v1/agent/monitor", query):
-            sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
+        _print_stream(call, "/v1/agent/monitor", query)
         print("The log has ended: its agent is stopping.", file=sys.stderr)
     except KeyboardInterrupt:
         pass
@@ -46,10 +45,17 @@ def export_log(call: Invocation) -> int:
         "server_id": flags.text("server-id"),
         "plain": True,
     }
-    for piece in call.api.stream("/v1/agent/monitor/export", query):
-        sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
+    _print_stream(call, "/v1/agent/monitor/export", query)
     return 0
+
+
+def _print_stream(call: Invocation, path: str, query: Json) -> None:
+    from yurt.cli.terminal.closed_output import ending_with_reader
+
+    with ending_with_reader():
+        for piece in call.api.stream(path, query):
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
 
 
 COMMANDS = (

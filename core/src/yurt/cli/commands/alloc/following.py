@@ -110,9 +110,12 @@ class Follower:
 
     def run(self) -> bool:
         """Print until the source ends; returns whether there was anything. Raises the last failure if none resumes."""
+        from yurt.cli.terminal.closed_output import ending_with_reader
+
         self._apis += other_servers(self._api)
         try:
-            self._follow()
+            with ending_with_reader():
+                self._follow()
         finally:
             for api in self._apis[1:]:
                 api.close()
