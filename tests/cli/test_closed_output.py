@@ -41,7 +41,7 @@ def agent() -> Iterator[str]:
     over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+        def do_GET(self) -> None:
             path = urlsplit(self.path).path
             found = STREAMS.get(path) or (json.dumps(ANSWERS[path]).encode() if path in ANSWERS else None)
             self.send_response(404 if found is None else 200)

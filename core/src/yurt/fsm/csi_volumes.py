@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import assert_never
 
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
 from yurt.state import Tables
-from yurt.state.claims import Claim, claims, claims_of_current_jobs
+from yurt.state.claims import Claim, claims_of_current_jobs, claims_of_volume
 from yurt.state.csi_plugins import csi_plugins
 from yurt.structs.commands import CsiVolumeCommand, DeleteVolumes, Rejected, UpsertVolumes
 from yurt.structs.rules import CSI_CLAIM_RULES
@@ -29,10 +31,12 @@ def apply_csi_volume(edit: Edit, command: CsiVolumeCommand) -> Rejected | None:
             assert_never(command)
 
 
-def claims_in(edit: Edit, namespace: str) -> dict[str, list[Claim]]:
-    """The claims of a namespace before the command, by its rules."""
-    claims_of = claims if edit.rules_version >= CSI_CLAIM_RULES else claims_of_current_jobs
-    return claims_of(edit.tx.base, namespace)
+def claims_before(edit: Edit, namespace: str) -> Callable[[str], Sequence[Claim]]:
+    """The claims of a namespace's volumes before the command, by its rules; a function from the volume's name."""
+    if edit.rules_version >= CSI_CLAIM_RULES:
+        return partial(claims_of_volume, edit.tx.base, namespace)
+    by_volume = claims_of_current_jobs(edit.tx.base, namespace)
+    return lambda volume: by_volume.get(volume, ())
 
 
 def _put_volumes(edit: Edit, command: UpsertVolumes) -> Rejected | None:
@@ -69,7 +73,7 @@ def _refusal(edit: Edit, volume: CSIVolume) -> Rejected | None:
         return not_found(f'namespace "{volume.namespace}" not found')
     existing: CSIVolume | None = edit.tx.get(Tables.csi_volumes, (volume.namespace, volume.id))
     changed = [name for name in LASTING if existing is not None and getattr(existing, name) != getattr(volume, name)]
-    if changed and claims_in(edit, volume.namespace).get(volume.id):
+    if changed and claims_before(edit, volume.namespace)(volume.id):
         return conflict(f"volume in use: {volume.id}; its {' and '.join(changed)} cannot change")
     return None
 
@@ -79,7 +83,7 @@ def _delete_volumes(edit: Edit, command: DeleteVolumes) -> Rejected | None:
     for namespace, volume_id in command.keys:
         if edit.tx.get(Tables.csi_volumes, (namespace, volume_id)) is None:
             return not_found(f"volume not found: {volume_id}")
-        users = () if command.is_forced else claims_in(edit, namespace).get(volume_id, ())
+        users = () if command.is_forced else claims_before(edit, namespace)(volume_id)
         if users:
             return conflict(f"volume in use: {volume_id}, by allocations {', '.join(each.alloc_id for each in users)}")
         edit.tx.delete(Tables.csi_volumes, (namespace, volume_id))

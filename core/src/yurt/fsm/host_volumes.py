@@ -19,7 +19,6 @@ from yurt.fsm.evals import put_evaluations
 from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Tables
-from yurt.state.claims import source_of
 from yurt.state.host_volumes import NewWriter, NodeVolume, has_other_writer, host_requests, refusal_of_node
 from yurt.state.tables import JobKey
 from yurt.structs.alloc import Allocation
@@ -54,7 +53,7 @@ from yurt.structs.volumes.host import (
     TaskGroupHostVolumeClaim,
 )
 from yurt.structs.volumes.host_access import access_mode, excludes
-from yurt.structs.volumes.request import VolumeRequest
+from yurt.structs.volumes.request import VolumeRequest, source_of
 
 PlanWriters = dict[tuple[str, str], dict[str, list[VolumeRequest]]]
 """The requests to write of the allocations that a plan places, by the node and the volume's name, then by the

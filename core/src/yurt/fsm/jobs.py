@@ -30,6 +30,7 @@ from yurt.structs.commands import (
     SetJobStability,
     SetJobVersionTag,
 )
+from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job, JobSubmission
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.predicates import has_same_specification
@@ -185,9 +186,7 @@ def update_deployment(edit: Edit, update: DeploymentUpdate, *, now: UnixNano) ->
     return True
 
 
-def _with_fewer_canaries(
-    deployment: Deployment, update: DeploymentUpdate, *, index: int, now: UnixNano
-) -> Deployment:
+def _with_fewer_canaries(deployment: Deployment, update: DeploymentUpdate, *, index: int, now: UnixNano) -> Deployment:
     """The deployment with fewer desired canaries in the groups that await their promotion; the status of a deployment
     that somebody has paused meanwhile stays."""
     groups = dict(deployment.task_groups)

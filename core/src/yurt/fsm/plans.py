@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Final
 
 from yurt.fsm.bookkeeping.summary_changes import SUMMARY_FIELDS
-from yurt.fsm.csi_volumes import claims_in
+from yurt.fsm.csi_volumes import claims_before
 from yurt.fsm.edit import Edit
 from yurt.fsm.eval_triggers import evaluation_of, mint_of
 from yurt.fsm.evals import put_evaluations
@@ -28,7 +28,7 @@ from yurt.fsm.reject import conflict, invalid, stale
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.state import Tables
-from yurt.state.claims import csi_requests, refusal, source_of
+from yurt.state.claims import csi_requests, refusal
 from yurt.state.finished_work import is_work_done
 from yurt.state.host_volumes import host_requests
 from yurt.structs import status
@@ -66,6 +66,7 @@ from yurt.structs.rules import (
 )
 from yurt.structs.status import ClientStatus, NotGiven
 from yurt.structs.summary import JobSummary
+from yurt.structs.volumes.request import source_of
 
 GROUP_OF: Final = attrgetter("job_version", "task_group")
 DESIRED: Final = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
@@ -367,16 +368,19 @@ def _share_changed(
 
 def _claimed(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
     """The reason why the group can no longer claim one of its CSI volumes; "" when it can."""
-    claims_by_volume = claims_in(edit, plan.namespace) if csi_requests(group) else {}
+    requests = csi_requests(group)
+    if not requests:
+        return ""
+    claims_of = claims_before(edit, plan.namespace)
     indexes = {alloc_index(placement.name) for placement in plan.placements if placement.task_group == group.name}
-    for request in csi_requests(group):
+    for request in requests:
         for source in sorted({source_of(request, index) for index in indexes}):
             volume = edit.tx.get(Tables.csi_volumes, (plan.namespace, source))
             reason = refusal(
                 volume,
                 request,
                 source,
-                present_claims=claims_by_volume.get(source, []),
+                present_claims=claims_of(source),
                 job=job,
                 compares_all=edit.rules_version >= CSI_CLAIM_RULES,
             )

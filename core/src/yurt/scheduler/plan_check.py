@@ -20,7 +20,6 @@ from yurt.scheduler.capacity.view import DIMENSIONS, MAX_ALLOCS
 from yurt.scheduler.devices.overbooking import overbooked
 from yurt.sdk.value import replace
 from yurt.state.arrays import tally
-from yurt.state.claims import source_of
 from yurt.state.columns import ALLOCS, IS_NODE, IS_READY
 from yurt.state.exclusive_resources import NOTHING_IN_USE, ExclusiveResources, with_usage
 from yurt.state.host_volumes import host_requests, refusal_of_node
@@ -40,7 +39,7 @@ from yurt.structs.status import (
     NODE_READY,
     NODE_UNRESPONSIVE,
 )
-from yurt.structs.volumes.request import VolumeRequest
+from yurt.structs.volumes.request import VolumeRequest, source_of
 
 CHECKED_EACH = 64
 """On one in this number of states, one node of the fast path is also checked exactly."""

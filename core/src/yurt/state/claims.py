@@ -5,16 +5,17 @@ A group's request names a volume by its source; with `per_alloc` each allocation
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from yurt.state.store import Snapshot
+from yurt.state.tables import SEVERAL_VOLUMES
 from yurt.state.usage import is_using
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.predicates import CSI, alloc_index
 from yurt.structs.volumes.csi import MULTI_WRITER, READERS_ONLY, SINGLE_NODE, CSIVolume
-from yurt.structs.volumes.request import VolumeRequest
+from yurt.structs.volumes.request import VolumeRequest, source_of
 
 
 class Claim(NamedTuple):
@@ -27,11 +28,6 @@ class Claim(NamedTuple):
     read_only: bool
     access_mode: str
     attachment_mode: str
-
-
-def source_of(request: VolumeRequest, index: int) -> str:
-    """The name of the volume for the allocation with this index."""
-    return f"{request.source}[{max(index, 0)}]" if request.per_alloc else request.source
 
 
 def csi_requests(group: TaskGroup) -> tuple[VolumeRequest, ...]:
@@ -50,8 +46,15 @@ def claims(snapshot: Snapshot, namespace: str) -> dict[str, list[Claim]]:
 
     An allocation keeps its volumes until it has ended, whether its job has been deleted or now asks for others.
     """
-    allocs = snapshot.allocs.where("csi", namespace)
-    return _by_volume(sorted(allocs, key=lambda alloc: (alloc.job_id, alloc.create_index, alloc.id)))
+    keys = [key for key in snapshot.allocs.index_values("csi") if key[0] == namespace]
+    return _by_volume(_ordered(alloc for key in keys for alloc in snapshot.allocs.each_where("csi", key)))
+
+
+def claims_of_volume(snapshot: Snapshot, namespace: str, volume: str) -> list[Claim]:
+    """The claims of one CSI volume, in the same order."""
+    keys = [(namespace, volume), (namespace, SEVERAL_VOLUMES)]
+    allocs = _ordered(alloc for key in keys for alloc in snapshot.allocs.each_where("csi", key))
+    return _by_volume(allocs).get(volume, [])
 
 
 def claims_of_current_jobs(snapshot: Snapshot, namespace: str) -> dict[str, list[Claim]]:
@@ -59,6 +62,10 @@ def claims_of_current_jobs(snapshot: Snapshot, namespace: str) -> dict[str, list
     version asks for no CSI volume."""
     jobs = snapshot.jobs.where("csi", namespace)
     return _by_volume(alloc for job in jobs for alloc in snapshot.allocs_of_job(*job.key))
+
+
+def _ordered(allocs: Iterable[Allocation]) -> list[Allocation]:
+    return sorted(allocs, key=lambda alloc: (alloc.job_id, alloc.create_index, alloc.id))
 
 
 def _by_volume(allocs: Iterable[Allocation]) -> dict[str, list[Claim]]:
@@ -82,7 +89,7 @@ def refusal(
     request: VolumeRequest,
     source: str,
     *,
-    present_claims: list[Claim],
+    present_claims: Sequence[Claim],
     job: Job,
     compares_all: bool = True,
 ) -> str:
@@ -100,7 +107,7 @@ def refusal(
     return conflict_of(request, source, others, compares_all=compares_all)
 
 
-def conflict_of(request: VolumeRequest, source: str, others: list[Claim], *, compares_all: bool = True) -> str:
+def conflict_of(request: VolumeRequest, source: str, others: Sequence[Claim], *, compares_all: bool = True) -> str:
     """The reason why the claims of others exclude the request, or "". All users of a volume share one mode.
 
     Claims on one volume may differ in their mode: allocations of a new version that asks for another mode have claims

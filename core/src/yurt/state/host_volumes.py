@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from yurt.state.claims import requests_of, source_of
+from yurt.state.claims import requests_of
 from yurt.state.store import Snapshot
 from yurt.state.usage import is_using
 from yurt.structs.alloc import Allocation
@@ -21,7 +21,7 @@ from yurt.structs.predicates import alloc_index, is_server_terminal
 from yurt.structs.volumes import host as modes
 from yurt.structs.volumes.host import HostVolume, TaskGroupHostVolumeClaim
 from yurt.structs.volumes.host_access import HOST, access_mode, excludes
-from yurt.structs.volumes.request import VolumeRequest
+from yurt.structs.volumes.request import VolumeRequest, source_of
 
 
 def host_requests(group: TaskGroup) -> tuple[VolumeRequest, ...]:

@@ -45,6 +45,8 @@ from yurt.structs.job import JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
 from yurt.structs.plan import StagedPlan
 from yurt.structs.predicates import (
+    CSI,
+    alloc_index,
     asks_csi,
     is_eval_terminal,
     is_stopping,
@@ -61,6 +63,7 @@ from yurt.structs.summary import JobSummary
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta
 from yurt.structs.volumes.csi import CSIVolume, without_secrets
 from yurt.structs.volumes.host import HostVolume, TaskGroupHostVolumeClaim
+from yurt.structs.volumes.request import source_of
 
 JobKey = tuple[str, str]
 VersionKey = tuple[str, str, int]
@@ -95,9 +98,20 @@ def _stopping(alloc: Allocation) -> str | None:
     return alloc.namespace if is_stopping(alloc) else None
 
 
-def _claiming(alloc: Allocation) -> str | None:
-    is_claiming = alloc.job is not None and asks_csi(alloc.job) and alloc.client_status not in CLIENT_TERMINAL
-    return alloc.namespace if is_claiming else None
+SEVERAL_VOLUMES: Final = ""
+"""Stands for the volume of allocations that claim several CSI volumes: an index has one key for a row."""
+
+
+def _claiming(alloc: Allocation) -> tuple[str, str] | None:
+    """The namespace and name of the CSI volume that an allocation claims."""
+    if alloc.job is None or not asks_csi(alloc.job) or alloc.client_status in CLIENT_TERMINAL:
+        return None
+    group = alloc.job.group(alloc.task_group)
+    requests = [] if group is None else [request for request in group.volumes.values() if request.type == CSI]
+    if not requests:
+        return None
+    sources = {source_of(request, alloc_index(alloc.name)) for request in requests}
+    return alloc.namespace, sources.pop() if len(sources) == 1 else SEVERAL_VOLUMES
 
 
 class Tables(TableSet):
@@ -222,8 +236,8 @@ class Tables(TableSet):
         columns_work=1,
     )
     """Allocations by id; `live` indexes those that are not terminal by job, `stopping` indexes by namespace those that
-    the servers have stopped and whose clients have not reported the end, `csi` those that have not ended and whose
-    version of their job asks for CSI volumes."""
+    the servers have stopped and whose clients have not reported the end, `csi` those that have not ended and claim
+    CSI volumes by namespace and volume."""
 
     deployments = TableSchema(
         PlainRows(list[tuple[str, Deployment]]),

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from yurt.scheduler.feasibility.masks import BoolArray, Check, check_mask, host_volumes_check
-from yurt.state.claims import claims, csi_requests, refusal, source_of
+from yurt.state.claims import claims, csi_requests, refusal
 from yurt.state.columns import IS_NODE
 from yurt.state.csi_plugins import csi_plugin
 from yurt.state.host_volumes import NewWriter, NodeVolume, claim_of, has_other_writer, host_requests
@@ -25,7 +25,7 @@ from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
 from yurt.structs.volumes.csi import CSIVolume
 from yurt.structs.volumes.host import HostVolume, TaskGroupHostVolumeClaim
 from yurt.structs.volumes.host_access import EXCLUSIVE_MODES, excludes
-from yurt.structs.volumes.request import VolumeRequest
+from yurt.structs.volumes.request import VolumeRequest, source_of
 
 HAS_WRITER: Final = 'host volume "{}" has its single writer'
 

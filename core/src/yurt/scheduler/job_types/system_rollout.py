@@ -53,7 +53,7 @@ class SystemRollout:
         self._canaries: dict[str, int] = {}
         """The number of canary nodes of groups that have canaries."""
         self._missing_canaries: dict[str, int] = {}
-        """The canaries that the current deployment desires in each group and that no outdated allocation gives way to."""
+        """The canaries of each group for which the current deployment finds no outdated allocation to replace."""
         self._waiting: dict[str, int] = {}
         """The outdated allocations of each group that are replaced later."""
 
@@ -229,4 +229,3 @@ def canaries_of(percent: int, nodes: int) -> int:
     """The number of canary nodes: a percentage of those to be replaced, rounded up."""
     assert nodes >= 0, nodes
     return min(nodes, -(-percent * nodes // 100))
-

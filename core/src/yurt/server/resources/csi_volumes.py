@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from yurt.rules.problems import near_hint
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable
 from yurt.server.log.replica import Replica
-from yurt.state.claims import Claim, claims, conflict_of, source_of
+from yurt.state.claims import Claim, claims_of_volume, conflict_of
 from yurt.state.csi_plugins import csi_plugin
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeleteVolumes, UpsertVolumes
 from yurt.structs.predicates import CSI, alloc_index, is_client_terminal
 from yurt.structs.volumes.csi import ACCESS_MODES, ATTACHMENT_MODES, CSIClaimed, CSIClaimQuery, CSIVolume
+from yurt.structs.volumes.request import source_of
 
 ID = re.compile(r"[^\s\x00-\x1f\x7f/]{1,128}")
 VOLUMES_MAX = 100
@@ -52,7 +53,7 @@ class CsiVolumes:
         self.find(state, namespace, volume_id)
         if node_id not in state.nodes:
             raise NotFound(f"Unknown node {node_id[:36]}", reason=Reason.UNKNOWN_NODE)
-        users = [each.alloc_id for each in claims(state, namespace).get(volume_id, []) if each.node_id == node_id]
+        users = [each.alloc_id for each in claims_of_volume(state, namespace, volume_id) if each.node_id == node_id]
         if users:
             raise Conflict(f"volume in use: {volume_id}, on node {node_id} by allocations {', '.join(sorted(users))}")
         return state.index
@@ -79,7 +80,9 @@ class CsiVolumes:
                 f"CSI plugin {volume.plugin_id} attaches volumes to nodes by its controller, "
                 "which is not available in this version"
             )
-        earlier = [other for other in claims(state, alloc.namespace).get(source, []) if _is_before(state, other, alloc)]
+        earlier = [
+            other for other in claims_of_volume(state, alloc.namespace, source) if _is_before(state, other, alloc)
+        ]
         reason = conflict_of(request, source, earlier)
         if reason:
             holders = ", ".join(sorted(other.alloc_id[:8] for other in earlier))

@@ -37,3 +37,8 @@ class VolumeMount(Value):
     read_only: bool = False
     propagation_mode: str = ""
     selinux_label: str = ""  # one of SELINUX_LABELS, or no label
+
+
+def source_of(request: VolumeRequest, index: int) -> str:
+    """The name of the volume for the allocation with this index."""
+    return f"{request.source}[{max(index, 0)}]" if request.per_alloc else request.source
