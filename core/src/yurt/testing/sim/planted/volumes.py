@@ -36,9 +36,15 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.state.claims",
-                '    allocs = snapshot.allocs.where("csi", namespace)\n',
+                '    keys = [key for key in snapshot.allocs.index_values("csi")',
                 "    return claims_of_current_jobs(snapshot, namespace)\n"
-                '    allocs = snapshot.allocs.where("csi", namespace)\n',
+                '    keys = [key for key in snapshot.allocs.index_values("csi")',
+            ),
+            Patch(
+                "yurt.state.claims",
+                "    keys = [(namespace, volume),",
+                "    return claims_of_current_jobs(snapshot, namespace).get(volume, [])\n"
+                "    keys = [(namespace, volume),",
             ),
         ),
         ("C2", "D9"),
