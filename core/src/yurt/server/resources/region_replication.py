@@ -209,7 +209,9 @@ class Replication:
         """Make the rows equal once; returns the index to wait past."""
         wait_s = UNDELETABLE_WAIT_S if self._undeletable.get(kind.table) else WAIT_S
         authoritative = await self._authority.digests(kind.table, min_index=index, wait_s=wait_s)
-        if authoritative.index < index:
+        # A table that was never written has index 0, and a query that waits past 0 does not wait.
+        reached = max(authoritative.index, FIRST_INDEX)
+        if reached < index:
             log.warning(
                 "the authoritative region was restored, its index is lower: what=%r index=%d before=%d",
                 kind.rows_name, authoritative.index, index,
@@ -225,7 +227,7 @@ class Replication:
         await self._fetch(kind, changes.fetch)
         if deleted or changes.fetch:
             log.info("replicated: what=%r deleted=%d fetched=%d", kind.rows_name, deleted, len(changes.fetch))
-        return authoritative.index
+        return reached
 
     async def _fetch_new(self, kind: ReplicatedKind) -> None:
         """Copy new or different rows, without deletions."""
