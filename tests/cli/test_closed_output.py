@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import subprocess
@@ -13,7 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import pytest
+from yurt.cli.errors import OutputClosed
 from yurt.cli.terminal.closed_output import EXIT_CLOSED_PIPE
+from yurt.cli.terminal.screen import Screen
 
 ALLOC = "11111111-2222-3333-4444-555555555555"
 BOUND_S = 15
@@ -87,6 +90,13 @@ def test_a_message_that_nobody_reads_ends_the_command_too() -> None:
     done = subprocess.run(_command("nonsense"), stdout=writer, stderr=writer, timeout=60, check=False)
     os.close(writer)
     assert done.returncode == EXIT_CLOSED_PIPE
+
+
+def test_a_line_that_nobody_reads_is_no_failure_of_a_file() -> None:
+    """`operator snapshot state FILE | head -1` said that the file could not be read."""
+    with contextlib.suppress(BrokenPipeError), os.fdopen(_closed_pipe(), "w") as output:  # it closes with what is left
+        with pytest.raises(OutputClosed):
+            Screen(output, has_color=False, is_terminal=False).line("a row")
 
 
 @pytest.mark.parametrize("words", [

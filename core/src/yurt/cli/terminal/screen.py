@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
+from yurt.cli.errors import OutputClosed
+
 _CODES = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36", "dim": "2"}
 _STATUS_STYLES = {
     "running": "green", "complete": "green", "ready": "green", "successful": "green", "alive": "green",
@@ -40,9 +42,13 @@ class Screen:
         return cls(sys.stdout, has_color=has_color, is_terminal=is_terminal)
 
     def line(self, text: str = "") -> None:
-        """Print one line at once."""
-        self.stream.write(text + "\n")
-        self.stream.flush()
+        """Print one line at once; raises OutputClosed when nobody reads it."""
+        try:
+            self.stream.write(text + "\n")
+            self.stream.flush()
+        except BrokenPipeError:
+            # A command would take it for a failure of the file that it reads meanwhile.
+            raise OutputClosed from None
 
     def error(self, text: str) -> None:
         """One line on standard error."""
