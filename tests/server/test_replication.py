@@ -86,7 +86,7 @@ class FakeAuthority:
         self.asked.append(table)
         if self.problem:
             raise Unavailable(self.problem)
-        while 0 < min_index and self.replica.state.table(table).index <= min_index:
+        while min_index > 0 and self.replica.state.table(table).index <= min_index:
             await self._changed.wait()
             if self.problem:
                 raise Unavailable(self.problem)
