@@ -107,12 +107,11 @@ def test_nothing_is_preempted_for_a_replacement_that_is_left_out() -> None:
     assert state.allocs[placed.id].desired_status == "run"
 
 
-def _stand_in() -> tuple[Snapshot, Allocation, Allocation]:
+def _stand_in(strategy: str = "best_score") -> tuple[Snapshot, Allocation, Allocation]:
     """An allocation out of contact, and the one that stands in for it on the second node."""
     again = ReschedulePolicy(attempts=3, interval=seconds(3600), delay_function="constant")
-    state, alloc = _running(
-        disconnect=DisconnectStrategy(lost_after=seconds(600), replace=True), reschedule_policy=again
-    )
+    disconnect = DisconnectStrategy(lost_after=seconds(600), replace=True, reconcile=strategy)
+    state, alloc = _running(disconnect=disconnect, reschedule_policy=again)
     state = applied(state, c.SetNodeStatus(node_id=FIRST, status="disconnected", updated_at=1))
     state = applied(state, c.ApplyPlan(plan=attempted(state, "once").plan))
     (other,) = (each for each in state.allocs.values() if each.id != alloc.id)
@@ -190,6 +189,28 @@ def test_the_one_that_stood_in_is_rescheduled_while_its_original_has_not_complet
     state = _reported(state, alloc, "failed") if end == "failed" else state
     state = applied(state, c.ApplyPlan(plan=made.plan))
     assert len(state.allocs) == 3
+
+
+@pytest.mark.parametrize("strategy", ["keep_original", "keep_replacement"])
+@pytest.mark.parametrize("rules", [STAND_IN_RULES - 1, STAND_IN_RULES])
+def test_of_two_the_one_stays_that_completes_in_the_moment_in_which_it_is_stopped(strategy: str, rules: int) -> None:
+    state, alloc, other = _stand_in(strategy)
+    back = c.SetNodeStatus(node_id=FIRST, status="initializing", updated_at=2)
+    state = _reported(applied(state, back), alloc, "running")
+    state = applied(state, c.SetNodeStatus(node_id=FIRST, status="ready", updated_at=3))
+    made = attempted(state, "once")
+    loser, winner = (other, alloc) if strategy == "keep_original" else (alloc, other)
+    assert [each.id for each in made.plan.stops] == [loser.id]
+
+    state = applied(_reported(state, loser, "complete"), c.ApplyPlan(plan=made.plan), rules=rules)
+
+    again = attempted(state, "once").plan
+    if rules < STAND_IN_RULES:
+        assert again.is_empty, "the other runs to its end as well"
+        return
+    assert state.allocs[loser.id].desired_status == "run"
+    assert ([each.id for each in again.stops], again.placements) == ([winner.id], ())
+    assert attempted(applied(state, c.ApplyPlan(plan=again)), "once").plan.is_empty
 
 
 def test_a_plan_counts_completed_and_stopped_allocations_as_ignored() -> None:

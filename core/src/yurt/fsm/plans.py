@@ -6,7 +6,8 @@ scheduler tries again on a newer state. A stop or an update of a deleted or ende
 intent is fulfilled. An allocation stopped on a down or deleted node is lost. An allocation whose node came back into
 contact just before the plan is neither marked unknown nor replaced: the node's return has an evaluation of its own.
 A plan whose state lacked the placements of the job's last plan is refused: it would place the job twice.
-A batch allocation that has completed since the plan was made is not replaced: its work is done (invariant D4).
+A batch allocation that has completed since the plan was made is not replaced: its work is done (invariant D4). Nor is
+it stopped in favour of another one of its name.
 Members of a gang are counted after the plan: those that have ended since it was made are missed by the new ones.
 """
 
@@ -29,7 +30,7 @@ from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.state.claims import csi_requests, refusal
-from yurt.state.finished_work import is_work_done
+from yurt.state.finished_work import is_done_before_rival, is_work_done
 from yurt.state.host_volumes import host_requests
 from yurt.structs import status
 from yurt.structs.alloc import (
@@ -63,6 +64,7 @@ from yurt.structs.rules import (
     LATE_UPDATE_RULES,
     PLAN_ORDER_RULES,
     RECLAIM_RULES,
+    STAND_IN_RULES,
 )
 from yurt.structs.status import ClientStatus, NotGiven
 from yurt.structs.summary import JobSummary
@@ -97,14 +99,14 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, writers: PlanWrit
     # The deployment first: the allocations below count in its progress, and so does the first placement's deadline.
     _put_deployments(edit, plan)
     plan = _without_returned(edit, plan)
-    placing = len(plan.placements)
+    planned = len(plan.placements) + len(plan.stops)
     plan = _without_finished(edit, plan, jobs)
     # Stops before placements: a volume or a name that a stopped allocation gives up is free for its replacement.
     for stop in (*plan.stops, *plan.preemptions):
         _stop(edit, plan, stop)
     for attribute in plan.attributes:
         _change_attributes(edit, plan, attribute)
-    _evaluate_again(edit, plan, is_short=len(plan.placements) < placing)
+    _evaluate_again(edit, plan, is_short=len(plan.placements) + len(plan.stops) < planned)
     for in_place in plan.in_place:
         _move(edit, plan, in_place)
     placed = _placed(edit, plan, jobs)
@@ -186,7 +188,8 @@ def _without_returned(edit: Edit, plan: Plan) -> Plan:
 
 
 def _without_finished(edit: Edit, plan: Plan, jobs: Mapping[int, Job | None]) -> Plan:
-    """The plan without replacements of batch allocations that have completed since it was made.
+    """The plan without replacements of batch allocations that have completed since it was made, and without stops of
+    those that were to give way to another one.
 
     They stay as they are: one that was asked to stop now would not count as done. Nothing is preempted for them.
     """
@@ -199,9 +202,9 @@ def _without_finished(edit: Edit, plan: Plan, jobs: Mapping[int, Job | None]) ->
         and (job := jobs[each.job_version]) is not None
         and is_work_done(edit.tx.base, each.previous_allocation, job, rules_version=edit.rules_version)
     }
-    if not dropped:
+    finished = {*dropped.values(), *_done_before_rivals(edit, plan)}
+    if not finished:
         return plan
-    finished = frozenset(dropped.values())
     return replace(
         plan,
         placements=tuple(each for each in plan.placements if each.id not in dropped),
@@ -209,6 +212,16 @@ def _without_finished(edit: Edit, plan: Plan, jobs: Mapping[int, Job | None]) ->
         attributes=tuple(each for each in plan.attributes if each.id not in finished),
         preemptions=tuple(each for each in plan.preemptions if each.preempted_by not in dropped),
     )
+
+
+def _done_before_rivals(edit: Edit, plan: Plan) -> set[str]:
+    """The allocations that the plan stops in favour of others of their names and that have completed meanwhile."""
+    job = edit.job((plan.namespace, plan.job_id)) if plan.stops else None
+    if job is None or job.stop or edit.rules_version < STAND_IN_RULES:
+        return set()
+    replaced = {each.previous_allocation for each in plan.placements}
+    stopped = [each.id for each in plan.stops if each.id not in replaced]
+    return {each for each in stopped if is_done_before_rival(edit.tx.base, each, job)}
 
 
 def beyond_guarantees(edit: Edit, plan: Plan) -> Rejected | None:
@@ -486,7 +499,7 @@ def _silent(edit: Edit, alloc: Allocation) -> ClientStatus | NotGiven:
 
 def _evaluate_again(edit: Edit, plan: Plan, *, is_short: bool) -> None:
     """Evaluate the job again when an allocation that the plan updates in place has ended since the plan was made, or
-    when replacements were left out (`is_short`).
+    when replacements or stops were left out (`is_short`).
 
     The first has ended in its old version and the plan counts it as one of the new version: a batch or system job would
     lack an allocation that nothing places.

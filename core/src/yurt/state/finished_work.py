@@ -34,6 +34,20 @@ def is_work_done(snapshot: Snapshot, alloc_id: str, job: Job, *, rules_version: 
     return _has_done_all(alloc, job) or _has_original_done(snapshot, alloc, job)
 
 
+def is_done_before_rival(snapshot: Snapshot, alloc_id: str, job: Job) -> bool:
+    """Whether an allocation to stop has completed for this version of a batch job while a live one of its name goes on.
+
+    The other one, an original that is back in contact or its stand-in, was to stay when both ran. Now the scheduler
+    stops it, provided that this one is not asked to stop: otherwise the name would run to its end twice.
+    """
+    alloc = snapshot.allocs.get(alloc_id)
+    if alloc is None or job.type != status.JOB_BATCH or alloc.client_status != status.CLIENT_COMPLETE:
+        return False
+    if alloc.desired_status != status.DESIRED_RUN or not _is_of(alloc, job):
+        return False
+    return any(other.name == alloc.name for other in snapshot.allocs.each_where("live", job.key))
+
+
 def _has_original_done(snapshot: Snapshot, alloc: Allocation, job: Job) -> bool:
     """Whether a predecessor with the allocation's name was out of contact, is back, and has completed."""
     original: Allocation | None = alloc

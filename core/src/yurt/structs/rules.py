@@ -65,7 +65,7 @@ CLUSTER_ID_RULES: Final = 14
 """From here on a cluster has an ID."""
 STAND_IN_RULES: Final = 14
 """From here on `apply` leaves out the replacement of any allocation whose original, a batch allocation that was out of
-contact, has completed since the plan was made."""
+contact, has completed since the plan was made; and the stop of a completed one in favour of another one of its name."""
 FEWER_CANARIES_RULES: Final = 14
 """From here on a plan lowers the number of canaries that the deployment of a system job desires when too few nodes are
 left for them."""
