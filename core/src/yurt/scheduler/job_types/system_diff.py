@@ -137,7 +137,8 @@ class SystemDiff:
         destructive = rollout.updates(group, outdated, counts)
         assert len(destructive) <= len(outdated), (group.name, "only an outdated allocation is replaced")
         ids, name = self._view.rows.ids, alloc_name(job.name or job.id, group.name, 0)
-        free = [row for row in sorted(np.flatnonzero(open_rows).tolist(), key=ids.__getitem__) if ids[row] not in covered]
+        ordered = sorted(np.flatnonzero(open_rows).tolist(), key=ids.__getitem__)
+        free = [row for row in ordered if ids[row] not in covered]
         assert len(set(free)) == len(free), (group.name, "one allocation a node")
         asked = [PlacementRequest(group.name, name, previous.get(ids[row])) for row in free]
         fresh = list(zip(free, rollout.with_canaries(group, asked), strict=True))
