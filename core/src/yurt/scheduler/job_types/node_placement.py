@@ -71,21 +71,23 @@ class NodePlacement:
         group = placer.group.name
         for number, (row, request) in enumerate(fresh):
             if group in self._refused:
-                self._refuse_all(group, [row for row, _ in fresh[number:]])
+                self._refuse_all(group, fresh[number:])
                 return
             self._place(placer, row, request)
 
-    def _refuse_all(self, group: str, rows: Sequence[int]) -> None:
+    def _refuse_all(self, group: str, fresh: Sequence[tuple[int, PlacementRequest]]) -> None:
         """Record the nodes for which a limit refuses a new allocation of the group, as it did for the node before."""
-        ids, limit, count = self._view.rows.ids, self._refused[group], len(rows)
-        self._counts[group]["place"] += count
-        self._draft.queued[group] += count
-        self.failed_fresh[group] = self.failed_fresh.get(group, 0) + count
-        self._coalesced[group] = self._coalesced.get(group, 0) + count
-        for row in rows:
-            self.failed_nodes.setdefault(ids[row], set()).add(group)
+        nodes, limit = [self._view.rows.ids[row] for row, _ in fresh], self._refused[group]
+        canaries = sum(request.is_canary for _, request in fresh)
+        self._counts[group]["canary"] += canaries
+        self._counts[group]["place"] += len(fresh) - canaries
+        self._draft.queued[group] += len(fresh)
+        self.failed_fresh[group] = self.failed_fresh.get(group, 0) + len(fresh) - canaries
+        self._coalesced[group] = self._coalesced.get(group, 0) + len(fresh)
+        for node_id in nodes:
+            self.failed_nodes.setdefault(node_id, set()).add(group)
         if limit:
-            self.limited.update(((ids[row], group), limit) for row in rows)
+            self.limited.update(((node_id, group), limit) for node_id in nodes)
 
     def _place(self, placer: GroupPlacer, row: int, request: PlacementRequest) -> None:
         counts, draft, view = self._counts[request.group], self._draft, self._view
