@@ -83,6 +83,7 @@ def test_flags_change_how_servers_mind_themselves_and_keep_the_rest(api: Any, ru
     assert sent == config | {"CleanupDeadServers": False, "MinQuorum": 3}
     for flag in ("-max-trailing-logs=x", "-last-contact-threshold=soon", "-min-quorum="):
         assert run("operator", "autopilot", "set-config", flag)[0] == 1
+    assert 'needs a whole number, not "²"' in run("operator", "autopilot", "set-config", "-min-quorum=²")[2]
 
 
 @pytest.mark.parametrize(("kind", "flags", "named"), [
@@ -95,6 +96,7 @@ def test_a_change_without_a_setting_is_refused_and_names_the_settings(
     code, out, error = run("operator", kind, "set-config", *flags)
     assert (code, out, api.asked) == (1, "", [])
     assert error.startswith("No setting is given, so nothing was changed; one of these is needed: -") and named in error
+    assert "-disable-upgrade-migration" not in error, "it has no effect"
 
 
 def test_a_flag_of_nomad_that_has_no_effect_is_no_error(api: Any, run: Any) -> None:

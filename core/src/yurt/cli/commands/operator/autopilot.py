@@ -65,7 +65,7 @@ def show_config(call: Invocation) -> int:
 def set_config(call: Invocation) -> int:
     """Change the settings given as flags and keep the rest."""
     flags = call.flags
-    require_setting(call, [flag.name for flag in FLAGS])
+    require_setting(call, FLAGS)
     config: Json = call.api.get("/v1/operator/autopilot/configuration")
     for name, (key, _) in _SWITCHES.items():
         if flags.choice(name) is not None:

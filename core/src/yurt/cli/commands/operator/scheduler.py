@@ -56,7 +56,7 @@ def show_config(call: Invocation) -> int:
 def set_config(call: Invocation) -> int:
     """Change the settings given as flags and keep the rest."""
     flags = call.flags
-    require_setting(call, [flag.name for flag in FLAGS if flag.name != "check-index"])
+    require_setting(call, (flag for flag in FLAGS if flag.name != "check-index"))
     answer: Json = call.api.get("/v1/operator/scheduler/configuration")
     config: Json = answer.get("SchedulerConfig") or {}
     if flags.is_given("scheduler-algorithm"):

@@ -1,21 +1,24 @@
-"""What the commands that change a configuration by flags have in common."""
+"""Checks shared by the commands that change a configuration by flags."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import UsageError
+from yurt.cli.flags import Flag
 
 
-def require_setting(call: Invocation, names: Sequence[str]) -> None:
-    """Raise UsageError if none of these flags is given: the command would claim an update and change nothing."""
-    if not any(map(call.flags.is_given, names)):
-        raise UsageError(f"No setting is given, so nothing was changed; one of these is needed: -{', -'.join(names)}")
+def require_setting(call: Invocation, settings: Iterable[Flag]) -> None:
+    """Raise UsageError if none of these flags is given: the command would report an update and change nothing."""
+    settings = tuple(settings)
+    if not any(call.flags.is_given(flag.name) for flag in settings):
+        names = ", ".join(f"-{flag.name}" for flag in settings if flag.has_effect)
+        raise UsageError(f"No setting is given, so nothing was changed; one of these is needed: {names}")
 
 
 def whole_number(name: str, value: str) -> int:
-    """The number that a flag has as text."""
-    if not value.isdigit():
+    """The value of a flag as a whole number; raises UsageError for another text."""
+    if not value.isdecimal():
         raise UsageError(f'-{name} needs a whole number, not "{value}"')
     return int(value)
