@@ -33,7 +33,11 @@ def _root() -> str:
     for alias, target in sorted(ALIASES.items()):
         lines += [".TP", f".B yurt {_text(alias)}", f"yurt {_text(target)}"]
     lines += [".SH OPTIONS", "Of every command that asks an agent:", *_flags(CLIENT_FLAGS)]
-    lines += [".SH EXIT STATUS", "0: success; 1: an error; 2: something could not be placed; 127: no such command."]
+    lines += [
+        ".SH EXIT STATUS",
+        "0: success; 1: an error; 2: something could not be placed; 127: no such command; 130: Ctrl\\-C; "
+        "141: the reader of the output has gone.",
+    ]
     return "\n".join(lines) + "\n"
 
 

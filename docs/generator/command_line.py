@@ -83,7 +83,7 @@ def exit_codes() -> str:
         ("2", "A command that follows an evaluation: something could not be placed."),
         (str(main.EXIT_NOT_A_COMMAND), "The first word is not a command."),
         (str(main.EXIT_INTERRUPTED), "Ctrl-C."),
-        (str(EXIT_CLOSED_PIPE), "The reader of the output has gone, as in `yurt job status | head -1`."),
+        (str(EXIT_CLOSED_PIPE), f"The reader of the output has gone, as in {code('yurt job status | head -1')}."),
     ]
     return "## Exit codes\n\n" + table(("Code", "Means"), rows) + "\n\nWhere a command means more, its section says so."
 

@@ -17,6 +17,8 @@ from docs.generator import functions, http_api, job_files, job_unavailable, job_
 
 DOCS = REFERENCE.parent
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+CELL_END = re.compile(r"(?<!\\)\|")
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -40,6 +42,15 @@ def test_every_public_name_of_the_sdk_is_told() -> None:
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     broken = [target for target in LINK.findall(page.read_text()) if not (page.parent / target).exists()]
     assert not broken
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_each_row_of_a_table_has_the_columns_of_its_header(page: Path) -> None:
+    """A `|` ends a cell, in inline code too: what comes after the last column is not shown."""
+    for table in TABLE.findall(page.read_text()):
+        header, *rows = table.splitlines()
+        width = len(CELL_END.findall(header))
+        assert [row for row in rows if len(CELL_END.findall(row)) != width] == []
 
 
 @pytest.mark.parametrize(
