@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import pytest
+from yurt.cli import main
+from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import OutputClosed
 from yurt.cli.terminal.closed_output import EXIT_CLOSED_PIPE
 from yurt.cli.terminal.screen import Screen
@@ -99,6 +101,17 @@ def test_a_line_that_nobody_reads_is_no_failure_of_a_file() -> None:
         Screen(output, has_color=False, is_terminal=False).line("a row")
     with contextlib.suppress(BrokenPipeError):  # the row is still to be written
         output.close()
+
+
+def test_a_connection_that_the_agent_closed_is_an_error_and_no_closed_output(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fails(_: Invocation) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(main, "find", lambda words: ("check", CliCommand("check", "Check", fails), []))
+    assert main.main(["check"]) == 1
+    assert capfd.readouterr().err == "The agent closed the connection.\n"
 
 
 @pytest.mark.parametrize("words", [

@@ -57,4 +57,4 @@ class BrokenOff(YurtError):
 
 
 class OutputClosed(BaseException):
-    """Nobody reads the output any more. Like KeyboardInterrupt, it is no failure that a command could handle."""
+    """The reader of the output has gone. Like KeyboardInterrupt it passes all handlers of failures."""

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             return print_candidates()
         code = _dispatch(words)
-        # Here, because a pipe that is found closed at the end of Python is a message there and code 120.
+        # At its exit Python would report a closed pipe with a message and code 120.
         if sys.stdout is not None:  # as after `>&-`
             sys.stdout.flush()
         return code

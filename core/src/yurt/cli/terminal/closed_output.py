@@ -1,8 +1,8 @@
 """Standard output whose reader has gone, as in `yurt alloc logs -f ID | head -1`: the command ends quietly.
 
-Python reports a closed pipe as BrokenPipeError at the next write, or with a message at its end, when it flushes. A
-stream that is silent meanwhile writes nothing, so while a command follows one, a thread waits for the reader's end. It
-sends SIGPIPE, as the kernel does at a write: that interrupts the main thread also while it waits for the agent.
+Python reports a closed pipe as BrokenPipeError at the next write, or with a message when it flushes at its exit. A
+command that follows a silent stream writes nothing, so a thread waits until the reader has gone. It sends SIGPIPE, as
+the kernel does at a write: that also interrupts a main thread that waits for the agent.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any, Final
 from yurt.cli.errors import OutputClosed
 
 EXIT_CLOSED_PIPE: Final = 128 + signal.SIGPIPE
-"""What a shell shows for a program that SIGPIPE ended."""
+"""The exit code that a shell reports for a program ended by SIGPIPE."""
 _CLOSED: Final = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
 def is_output_closed() -> bool:
-    """Whether nobody reads standard output or standard error any more."""
+    """Whether the reader of standard output or of standard error has gone."""
     return any(_is_closed(number) for number in _outputs())
 
 
 def silence_closed_output() -> None:
-    """Discard what is still to be written where nobody reads: Python would complain at its end."""
+    """Discard the buffered text of outputs without a reader: Python would print a message about it at its exit."""
     for number in _outputs():
         if _is_closed(number):
             null = os.open(os.devnull, os.O_WRONLY)
@@ -56,26 +56,26 @@ def _is_closed(number: int) -> bool:
 
 @contextmanager
 def ending_with_reader() -> Iterator[None]:
-    """End what happens inside with OutputClosed once the reader of standard output has gone."""
+    """Raise OutputClosed inside the block once the reader of standard output has gone."""
     number = _pipe()
     if number is None or threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGPIPE, _on_closed)
-    done, over = os.pipe()
-    thread = threading.Thread(target=_wait_for_reader, args=(number, done), daemon=True)
+    ended, end = os.pipe()
+    thread = threading.Thread(target=_wait_for_reader, args=(number, ended), daemon=True)
     thread.start()
     try:
         yield
     finally:
         signal.signal(signal.SIGPIPE, before)
-        os.close(over)
+        os.close(end)
         thread.join()
-        os.close(done)
+        os.close(ended)
 
 
 def _pipe() -> int | None:
-    """Standard output, if it is a pipe or a socket: the reader of another kind never goes away."""
+    """The descriptor of standard output if that is a pipe or a socket: only these lose their reader."""
     try:
         number = sys.stdout.fileno()
         mode = os.fstat(number).st_mode
@@ -85,16 +85,16 @@ def _pipe() -> int | None:
 
 
 def _on_closed(*_: Any) -> None:
-    # A write to a connection that the agent closed sends SIGPIPE as well; that one reports an error of its own.
+    # A write to a connection that the agent closed sends SIGPIPE too; that write raises an error itself.
     if is_output_closed():
         raise OutputClosed
 
 
-def _wait_for_reader(number: int, done: int) -> None:
-    """Send SIGPIPE when the reader of an output has gone; end when `done` is closed at its other end."""
+def _wait_for_reader(number: int, ended: int) -> None:
+    """Send SIGPIPE when the reader of an output has gone; end when the other end of the pipe `ended` is closed."""
     poller = select.poll()
     poller.register(number, 0)
-    poller.register(done, select.POLLIN)
+    poller.register(ended, select.POLLIN)
     ready = {found for found, _ in poller.poll()}
-    if done not in ready:
+    if ended not in ready:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGPIPE)

@@ -42,12 +42,12 @@ class Screen:
         return cls(sys.stdout, has_color=has_color, is_terminal=is_terminal)
 
     def line(self, text: str = "") -> None:
-        """Print one line at once; raises OutputClosed when nobody reads it."""
+        """Print and flush one line; raises OutputClosed when its reader has gone."""
         try:
             self.stream.write(text + "\n")
             self.stream.flush()
         except BrokenPipeError:
-            # A command would take it for a failure of the file that it reads meanwhile.
+            # A command that reads a file handles OSError as a failure of that file.
             raise OutputClosed from None
 
     def error(self, text: str) -> None:
