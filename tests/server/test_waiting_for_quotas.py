@@ -172,7 +172,6 @@ class History(Cluster):
         self.random = Random(seed)
         kind = self.random.choice(status.JOB_TYPES)
         super().__init__(_job("waits", 1 if kind.startswith("sys") else 4, 250, type=kind))
-        self.waited_on = 0
 
     def run(self) -> None:
         for number in range(20):
@@ -180,26 +179,26 @@ class History(Cluster):
             waiting = self.waiting
             if waiting.status != status.EVAL_BLOCKED:
                 return
-            self.waited_on += self.waits_on()
+            self.waits_on()  # compares the two kinds of attempt
             plan, outcome = self.attempt(waiting)
             ended = outcome_evaluations(outcome)
             self.replica.apply(
                 c.UpsertEvaluations(evaluations=ended) if plan.is_empty else c.ApplyPlan(plan=plan, evaluations=ended)
             )
 
-    def live(self, *job_ids: str) -> list[Allocation]:
+    def live(self, *, waits: bool) -> list[Allocation]:
         allocs = sorted(self.replica.state.allocs.values(), key=lambda alloc: (alloc.create_index, alloc.id))
-        return [alloc for alloc in allocs if not is_terminal(alloc) and (alloc.job_id == "waits") == bool(job_ids)]
+        return [alloc for alloc in allocs if not is_terminal(alloc) and (alloc.job_id == "waits") == waits]
 
     def usage(self, number: int) -> None:
-        others = self.live()
+        others = self.live(waits=False)
         if others and self.random.random() < 0.5:
             self.report(self.random.choice(others).id, status.CLIENT_COMPLETE)
         else:
             self.fill(f"filler-{number}", self.random.choice((50, 200, 400)))
 
     def of_job(self, _: int) -> None:
-        if own := self.live("waits"):
+        if own := self.live(waits=True):
             told = self.random.choice((status.CLIENT_RUNNING, status.CLIENT_FAILED, status.CLIENT_COMPLETE))
             self.report(self.random.choice(own).id, told)
 

@@ -174,7 +174,7 @@ def _store_schema(edit: Edit, command: StoreSchema) -> Rejected | None:
 def _set_cluster_id(edit: Edit, command: SetClusterID) -> Rejected | None:
     """The first ID stays: two leaders, or a repeated command, give the cluster one."""
     if not command.cluster_id:
-        return invalid("a cluster without an ID")
+        return invalid("the ID of the cluster is empty")
     existing: ClusterMetadata | None = edit.tx.get(Tables.cluster_metadata, "")
     if existing is not None:
         return conflict(f"the cluster has the ID {existing.cluster_id}")

@@ -20,8 +20,8 @@ ORIGINALS_MAX: Final = 64
 def is_work_done(snapshot: Snapshot, alloc_id: str, job: Job, *, rules_version: int = RULES_VERSION) -> bool:
     """Whether a replacement would repeat finished work of this version of the job.
 
-    The allocation itself has completed, or it stands in for an original that was out of contact and that has completed:
-    then it does not matter why it is replaced. By rules before `STAND_IN_RULES` only a failed one stood in.
+    The allocation itself has completed, or it stands in for an original that was out of contact and that has completed,
+    whatever the reason of the replacement. Rules before `STAND_IN_RULES` looked for an original of failed ones only.
 
     The scheduler decides the same (`scheduler.reconcile.replacements`, `scheduler.job_types.system_diff`): otherwise
     each evaluation of the job would be followed by another.
@@ -35,10 +35,10 @@ def is_work_done(snapshot: Snapshot, alloc_id: str, job: Job, *, rules_version: 
 
 
 def is_done_before_rival(snapshot: Snapshot, alloc_id: str, job: Job) -> bool:
-    """Whether an allocation to stop has completed for this version of a batch job while a live one of its name goes on.
+    """Whether an allocation to be stopped has completed for this version of a batch job, and a live one has its name.
 
-    The other one, an original that is back in contact or its stand-in, was to stay when both ran. Now the scheduler
-    stops it, provided that this one is not asked to stop: otherwise the name would run to its end twice.
+    The plan was to keep the other one: a reconnected original, or what stands in for it. If this stop is left out, the
+    next evaluation stops the other one; otherwise both would run to their end.
     """
     alloc = snapshot.allocs.get(alloc_id)
     if alloc is None or job.type != status.JOB_BATCH or alloc.client_status != status.CLIENT_COMPLETE:

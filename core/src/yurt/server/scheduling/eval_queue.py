@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 REAP_INTERVAL_S: Final = 5.0
 REAP_BATCH: Final = 500
 SEEN: Final = ("attempts", "snapshot_index", "modify_time")
-"""The fields of a blocked evaluation that say when it was tried, and not what it waits for."""
+"""The fields of a blocked evaluation that describe its last attempt, and not what it waits for."""
 FAILED_UNBLOCK_S: Final = 60.0
 STORED_AGAIN_NS: Final = seconds(60.0)
-"""How old the stored row of a waiting evaluation may become while attempts fail for the same reasons. The row tells
-users of the last attempt, and a new leader which changes the evaluation has not seen."""
+"""The maximum age of the stored row of a blocked evaluation while its attempts have the same result. The row shows
+users the last attempt, and a new leader the last changes that an attempt has seen."""
 UNBLOCK_BATCH: Final = 500
 """Questions whether one piece of news unblocks one evaluation, before others get the loop: a few milliseconds at most,
 when they all go to the queue."""
@@ -132,10 +132,10 @@ class EvalQueue:
             self._unblock_some(self._env.now())
 
     def block_again(self, evaluation: Evaluation) -> bool:
-        """Block an evaluation after an attempt that says what its row says; False if its row is to be stored again.
+        """Block an evaluation in memory after an attempt with the result of its row; False if the row must be stored.
 
-        Its `snapshot_index` is then newer here than in the row. A leader that begins with the row tries once more than
-        it had to, after changes which this attempt has seen (invariant B4).
+        `snapshot_index` is then newer in memory than in the row. A new leader starts from the row, so it may attempt
+        the evaluation once more than needed, for changes that this attempt has seen (invariant B4).
         """
         row = self._current().evals.get(evaluation.id)
         if (

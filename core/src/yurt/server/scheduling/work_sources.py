@@ -194,8 +194,8 @@ class LeaderWork:
     ) -> asyncio.Future[tuple[Committed, ...]]:
         """The results of the evaluations' commands; many are encoded in a thread, as that takes longer than a turn.
 
-        An attempt without news about an evaluation that waits stores nothing: one end under a full quota may wake
-        hundreds, of which one fits.
+        A blocked evaluation whose attempt has the same result as before is not stored: an end under a full quota may
+        unblock hundreds of evaluations, of which one can be placed.
         """
         if len(evaluations) == 1 and self._queue.block_again(evaluations[0]):
             return _nothing_stored()
