@@ -64,7 +64,7 @@ GET /v1/client/fs/cat/:id | A file.
 GET /v1/client/fs/readat/:id | A part of it; `offset` is required.
 GET /v1/client/fs/stream/:id | A file as a stream of frames; follows it unless `follow=false`.
 GET /v1/client/fs/logs/:id | The output of a task; `task` and `type` (`stdout` or `stderr`) are required. A followed \
-file that is truncated goes on from its start, after a frame with the `FileEvent` `file truncated`.
+file that is truncated is read from its start again, after a frame with the `FileEvent` `file truncated`.
 GET /v1/client/stats | What a node uses now: the one of `node_id`, or the agent's own.
 GET /v1/client/gc | Removes what ended allocations left on a node. For SDKs; refused to browsers.
 PUT /v1/client/gc | The same.

@@ -101,7 +101,7 @@ def test_a_list_of_another_cluster_with_a_known_allocation_is_adopted_with_all_o
     known = after(210, "cluster-a", a=150, b=200)
     restored = of_cluster("cluster-b", 500, a=150, c=480)
     assert known.is_unusable(restored) and known.is_of_new_log(restored)
-    assert known.lacking_count(restored) == 1
+    assert known.missing_count(restored) == 1
     known.begin_anew(restored)
     assert not known.is_unusable(restored) and set(known.moved(restored)) == {"a", "c"}
     assert known.is_unusable(of_cluster("cluster-a", 600, a=150)), "from then on the cluster before is another one"

@@ -5,10 +5,11 @@ list of an older state than an adopted one is ignored, so that a server that res
 client stop a task. Of a newer list the changed allocations are fetched. When the server that answers has an older state
 than the list, nothing is adopted, and the client asks again.
 
-A new cluster counts its indexes from the beginning, so they say nothing to a client of the cluster before. Its lists
-name another cluster ID than the adopted one, however long its log is. Where a list names none, because the servers are
-of an earlier version, a registration tells: it is stored in the log, so its index is beyond every earlier one of the
-same log, and one below it is of a new log. The client remembers that, on disk too, until it has adopted a list.
+A new cluster counts its indexes from the beginning, so a client cannot compare them with those of the cluster before.
+The lists of a new cluster name another cluster ID, whatever the length of its log. Where a list names none, because the
+servers are of an earlier version, the index of a registration decides: the log stores each registration, so in the same
+log its index is above all earlier ones, and a lower index is of a new log. The client stores that, on disk too, until
+it has adopted a list of the new log.
 
 Of a new log a list is adopted that has an allocation which the client knows, and only then: before a snapshot is
 restored the new cluster knows none, and its empty list would stop all tasks. A client without allocations adopts any.
@@ -84,8 +85,8 @@ class AllocList:
             is_new = 0 < self.new_log_index <= pull.index
         return is_new and (not self._indexes or not self._indexes.keys().isdisjoint(pull.allocs))
 
-    def lacking_count(self, pull: AllocPull) -> int:
-        """The number of known allocations that a list lacks."""
+    def missing_count(self, pull: AllocPull) -> int:
+        """The number of known allocations that are missing in a list."""
         return len(self._indexes.keys() - pull.allocs.keys())
 
     def begin_anew(self, pull: AllocPull) -> None:

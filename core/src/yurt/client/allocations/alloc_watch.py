@@ -124,12 +124,12 @@ class AllocWatch:
             min_index = pull.index
 
     async def _take_unusable(self, pull: AllocPull) -> None:
-        """Wait for another list, or take this one for the first where a new cluster restored a snapshot."""
+        """Adopt the first usable list of a new log; ignore another list and wait."""
         seen = self._list.seen_index
         if self._list.is_of_new_log(pull):
             log.warning(
-                "the servers have a new log, allocations that it lacks are stopped: lacking=%d %s",
-                self._list.lacking_count(pull),
+                "the servers have a new log, stopping the allocations that are missing there: missing=%d %s",
+                self._list.missing_count(pull),
                 self._difference(pull),
             )
             self._list.begin_anew(pull)

@@ -109,7 +109,7 @@ class ServerConnection:
                 continue
             self._take(reply)
             if standing.is_of_other_cluster(reply):
-                # It knows the node from a snapshot of the cluster before, which may be old.
+                # That cluster may know the node from a snapshot that is older than the node's last reports.
                 log.warning(
                     "the servers are another cluster, registering the node again: cluster_id=%s", reply.cluster_id
                 )

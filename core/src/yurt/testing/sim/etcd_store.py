@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 class StoredEvent(NamedTuple):
-    """A change of a key, as watches send it; its key once more, as reading one from a message makes two objects."""
+    """A change of a key, as watches send it. `key` repeats the message's key: reading it there makes two objects."""
 
     key: bytes
     message: Message
