@@ -99,6 +99,14 @@ def test_a_change_without_a_setting_is_refused_and_names_the_settings(
     assert "-disable-upgrade-migration" not in error, "it has no effect"
 
 
+def test_an_empty_index_to_check_is_refused_and_changes_nothing(api: Any, run: Any) -> None:
+    """As from `-check-index=$INDEX` without the variable: the change was made without the check."""
+    api.answers["/v1/operator/scheduler/configuration"] = {"SchedulerConfig": {}, "Updated": True}
+    code, _, error = run("operator", "scheduler", "set-config", "-check-index=", "-scheduler-algorithm=spread")
+    assert (code, [method for method, *_ in api.asked]) == (1, ["GET"])
+    assert '-check-index needs a whole number, not ""' in error
+
+
 def test_a_flag_of_nomad_that_has_no_effect_is_no_error(api: Any, run: Any) -> None:
     api.answers["/v1/operator/autopilot/configuration"] = {"ModifyIndex": 9}
     assert run("operator", "autopilot", "set-config", "-disable-upgrade-migration=true")[0] == 0

@@ -123,7 +123,13 @@ def _health(api: ApiClient) -> Json:
 
 COMMANDS = (
     CliCommand("operator autopilot get-config", "Show the configuration of autopilot", show_config, JSON_FLAGS),
-    CliCommand("operator autopilot set-config", "Change the configuration of autopilot", set_config, FLAGS),
+    CliCommand(
+        "operator autopilot set-config",
+        "Change the configuration of autopilot",
+        set_config,
+        FLAGS,
+        details="At least one setting is needed; the others keep their values.",
+    ),
     CliCommand(
         "operator autopilot health",
         "Show the health of the servers",

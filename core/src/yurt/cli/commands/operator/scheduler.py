@@ -73,10 +73,10 @@ def set_config(call: Invocation) -> int:
     limit = "node-limit-for-feasibility-checks"
     if flags.is_given(limit):
         config["NodeLimitForFeasibilityChecks"] = whole_number(limit, flags.text(limit))
-    check = flags.text("check-index")
-    query = {"cas": whole_number("check-index", check)} if check else {}
+    is_checked = flags.is_given("check-index")
+    query = {"cas": whole_number("check-index", flags.text("check-index"))} if is_checked else {}
     changed: Json = call.api.put("/v1/operator/scheduler/configuration", config, query) or {}
-    if check and not changed.get("Updated"):
+    if is_checked and not changed.get("Updated"):
         raise CliError(
             "Scheduler configuration could not be atomically updated: its index has changed, please try again"
         )
@@ -86,5 +86,11 @@ def set_config(call: Invocation) -> int:
 
 COMMANDS = (
     CliCommand("operator scheduler get-config", "Show the configuration of the scheduler", show_config, JSON_FLAGS),
-    CliCommand("operator scheduler set-config", "Change the configuration of the scheduler", set_config, FLAGS),
+    CliCommand(
+        "operator scheduler set-config",
+        "Change the configuration of the scheduler",
+        set_config,
+        FLAGS,
+        details="At least one setting is needed, besides -check-index; the others keep their values.",
+    ),
 )
