@@ -169,6 +169,28 @@ async def test_a_client_of_another_cluster_stops_nothing_over_a_restart(caplog: 
     await database.close()
 
 
+async def test_a_client_of_another_cluster_says_once_a_minute_what_it_waits_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    env, server, database = FakeEnv(), FakeServerPort(), ClientDatabase(None)
+    await database.put_text(CLUSTER_ID, "cluster-a")
+    server.index, server.cluster_id = 500, "cluster-b"
+
+    async def apply(_: Changes) -> None:
+        pass
+
+    watch = AllocWatch(server, env, database, node_id="node")
+    watch.restore([AllocRecord(id="a", alloc=placed("node"))])
+    running = asyncio.ensure_future(watch.run(least_index=0, apply=apply))
+    for _ in range(90):
+        await env.advance(1.0)
+    running.cancel()
+    await asyncio.wait({running})
+    await database.close()
+
+    assert server.calls.count("pull_allocs") > 60 and caplog.text.count("ignoring a list of a new log") == 2
+
+
 async def test_a_client_stores_the_first_id_that_it_sees() -> None:
     env, server, database = FakeEnv(), FakeServerPort(), ClientDatabase(None)
     taken = list[Changes]()

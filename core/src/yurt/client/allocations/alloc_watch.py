@@ -27,6 +27,8 @@ STALE_RETRY_S = 1.0
 FETCH_MAX = 200
 OUTDATED_ROUNDS = 10
 """The number of outdated lists after which the node registers again, which tells whether the log is a new one."""
+IGNORED_ROUNDS = 60
+"""The number of ignored lists of a new log for which one line is logged: a node may wait for a restore for days."""
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ class AllocWatch:
         self.fresh = asyncio.Event()
         """Set once a list is adopted that is at least as new as `look_again` required."""
         self._outdated_count = 0
+        self._ignored_count = 0
         self._stored_new_log = 0
         self._register_again = register_again
 
@@ -110,7 +113,7 @@ class AllocWatch:
                 await self._take_unusable(pull)
                 min_index = 0
                 continue
-            self._outdated_count = 0
+            self._outdated_count = self._ignored_count = 0
             await apply(changes)
             if self._list.take_over(pull, changes):
                 self.fresh.set()
@@ -137,8 +140,10 @@ class AllocWatch:
             return
         if self._list.has_new_log or self._list.is_foreign(pull):
             await self._store_new_log()
-            text = "ignoring a list of a new log without the allocations of this node: %s"
-            log.warning(text, self._difference(pull))
+            if self._ignored_count % IGNORED_ROUNDS == 0:
+                text = "ignoring a list of a new log without the allocations of this node: %s"
+                log.warning(text, self._difference(pull))
+            self._ignored_count += 1
         else:
             log.warning("ignoring an outdated list of allocations: index=%d seen_index=%d", pull.index, seen)
             self._outdated_count += 1
