@@ -9,7 +9,7 @@ from yurt.sdk.value import replace, seconds
 from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.alloc import AllocDeploymentStatus
-from yurt.structs.job import Job
+from yurt.structs.job import Job, TaskGroup
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.status import JOB_SYSTEM
 from yurt.testing import factories
@@ -130,3 +130,19 @@ def test_a_deployment_ends_although_a_node_that_came_later_has_no_room() -> None
     assert [each.status for each in made.plan.deployment_updates] == ["successful"]
     assert [each.node_id for each in made.outcome.created] == [small.id]
     assert _versions(state) == {0: 1}
+
+
+def test_a_group_that_the_deployment_lacks_has_no_canaries_to_replace() -> None:
+    """Found by the simulator, seed 96009: its evaluations failed."""
+    first, second = _job("0"), _job("1")
+    jobs = [replace(each, task_groups=(*each.task_groups, _unrolled())) for each in (first, second)]
+    state = applied(Snapshot.empty(), c.RegisterNode(node=factories.node()), c.RegisterJob(job=jobs[0]))
+    state = _healthy(evaluated(state, "agent")[0])
+    state = _healthy(evaluated(applied(state, c.RegisterJob(job=jobs[1])), "agent")[0])
+    deployment = state.latest_deployment("default", "agent")
+    assert deployment is not None and deployment.status == "running" and list(deployment.task_groups) == ["web"]
+    assert evaluated(state, "agent")[1].plan.is_empty
+
+
+def _unrolled() -> TaskGroup:
+    return factories.group("other", tasks=(factories.task(),), update=None, reschedule_policy=None)

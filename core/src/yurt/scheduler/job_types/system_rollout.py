@@ -107,6 +107,8 @@ class SystemRollout:
     def with_canaries(self, group: TaskGroup, fresh: Sequence[PlacementRequest]) -> list[PlacementRequest]:
         """The requests for nodes without an allocation, as canaries where the current deployment lacks some."""
         missing = self._missing_canaries.get(group.name, 0)
+        if not missing:  # also a group that the deployment lacks, because it began with none of its nodes
+            return list(fresh)
         self._missing_canaries[group.name] = max(0, missing - len(fresh))
         return [replace(request, is_canary=True) for request in fresh[:missing]] + list(fresh[missing:])
 
