@@ -25,8 +25,8 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import AttemptRecord, Evaluation
 from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job
-from yurt.structs.plan import Plan
-from yurt.structs.policies import Gang
+from yurt.structs.plan import AllocStop, Plan
+from yurt.structs.policies import Gang, ReschedulePolicy
 from yurt.structs.predicates import is_terminal
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.resources import Resources
@@ -59,7 +59,11 @@ class Cluster:
         self.node = factories.node()
         self.replica.apply(c.RegisterNode(node=self.node), *bound(spec=spec), c.RegisterJob(job=job))
         self.filler = self.fill("filler", 900)
-        first = self.attempt(factories.evaluation(job))
+        self.block()
+
+    def block(self) -> None:
+        """Evaluate the job, which waits for the quota then."""
+        first = self.attempt(factories.evaluation(self.job))
         (waiting,) = (each for each in first.outcome.created if each.status == status.EVAL_BLOCKED)
         self.replica.apply(c.UpsertEvaluations(evaluations=(waiting,)))
         self.id = waiting.id
@@ -70,10 +74,12 @@ class Cluster:
         return self.replica.state.evals[self.id]
 
     def fill(self, name: str, memory_mb: int) -> str:
-        other = _job(name, memory_mb=memory_mb)
-        placement = factories.placement(other, on=self.node)
-        plan = Plan(eval_id=name, namespace="default", job_id=other.id, placements=(placement,))
-        self.replica.apply(c.RegisterJob(job=other), c.ApplyPlan(plan=plan))
+        return self.place(_job(name, memory_mb=memory_mb))
+
+    def place(self, job: Job, index: int = 0) -> str:
+        placement = factories.placement(job, on=self.node, index=index)
+        plan = Plan(eval_id=job.id, namespace="default", job_id=job.id, placements=(placement,))
+        self.replica.apply(c.RegisterJob(job=job), c.ApplyPlan(plan=plan))
         return placement.id
 
     def report(self, alloc_id: str, told: status.ClientStatus) -> None:
@@ -163,6 +169,64 @@ def test_a_gang_of_which_some_members_fit_is_attempted() -> None:
 
 def test_an_evaluation_that_has_a_deployment_to_begin_is_attempted() -> None:
     assert not Cluster(_job("waits", update=factories.update_strategy(max_parallel=1))).waits_on()
+
+
+def _end(cluster: Cluster, alloc_id: str, **stop: Any) -> None:
+    """Have a plan ask an allocation of the job that waits to end."""
+    stops = (AllocStop(id=alloc_id, node_id=cluster.node.id, **stop),)
+    cluster.replica.apply(c.ApplyPlan(plan=Plan(eval_id="", namespace="default", job_id=cluster.job.id, stops=stops)))
+
+
+def test_allocations_of_a_purged_job_of_the_same_name_make_room_for_their_successors() -> None:
+    cluster = Cluster(_job("waits"))
+    cluster.replica.apply(c.DeregisterJob(namespace="default", job_id="waits", purge=True))
+    cluster.report(cluster.filler, status.CLIENT_COMPLETE)
+    cluster.place(_job("waits", memory_mb=200))
+    cluster.replica.apply(c.DeregisterJob(namespace="default", job_id="waits", purge=True))
+    cluster.replica.apply(c.RegisterJob(job=cluster.job))
+    second = cluster.fill("second", 750)
+    cluster.block()
+    assert cluster.waiting.failed_tg_allocs and cluster.job.version == 0
+    cluster.report(second, status.CLIENT_COMPLETE)
+    cluster.fill("third", 600)
+    assert not cluster.waits_on() and cluster.attempt(cluster.waiting).plan.placements
+
+
+def test_a_failed_allocation_is_replaced_in_its_version_while_canaries_try_a_larger_one() -> None:
+    policies = {
+        "update": factories.update_strategy(max_parallel=1, canary=1),
+        "reschedule_policy": ReschedulePolicy(unlimited=True, delay_function="constant"),
+    }
+    cluster = Cluster(_job("waits", count=2, memory_mb=200, **policies))
+    cluster.report(cluster.filler, status.CLIENT_COMPLETE)
+    failed = [cluster.place(cluster.replica.state.jobs[("default", "waits")], index) for index in range(2)]
+    newer = _job("waits", count=2, memory_mb=500, **policies)
+    cluster.replica.apply(c.RegisterJob(job=newer))
+    canary = cluster.attempt(factories.evaluation(newer)).plan
+    assert len(canary.placements) == 1 and canary.deployment is not None
+    cluster.replica.apply(c.ApplyPlan(plan=canary))
+    cluster.fill("second", 100)
+    for alloc_id in failed:
+        cluster.report(alloc_id, status.CLIENT_FAILED)
+    third = cluster.fill("third", 300)
+    cluster.replica.apply(c.ApplyPlan(plan=cluster.attempt(factories.evaluation(newer)).plan))
+    cluster.block()
+    cluster.report(third, status.CLIENT_COMPLETE)
+    assert not cluster.waits_on()
+    assert {each.job_version for each in cluster.attempt(cluster.waiting).plan.placements} == {0}
+
+
+def test_a_stop_that_its_client_cannot_confirm_any_more_is_attempted() -> None:
+    cluster = Cluster(_job("waits", count=2))
+    cluster.report(cluster.filler, status.CLIENT_COMPLETE)
+    stopped = cluster.place(cluster.replica.state.jobs[("default", "waits")])
+    _end(cluster, stopped)
+    cluster.fill("second", 700)
+    cluster.block()
+    assert cluster.waits_on()
+    down = c.SetNodeStatus(node_id=cluster.node.id, status=status.NODE_DOWN, updated_at=0)
+    cluster.replica.apply(c.RegisterNode(node=factories.node()), down)
+    assert not cluster.waits_on() and cluster.attempt(cluster.waiting).plan.stops
 
 
 class History(Cluster):
