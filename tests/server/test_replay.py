@@ -14,6 +14,7 @@ from yurt.storage.sqlite import SqliteLog
 from yurt.structs.commands import UpsertEvaluations
 from yurt.structs.resources import Resources
 from yurt.testing import factories
+from yurt.testing.quotas import bound
 
 
 def _job(name: str, count: int = 1, memory_mb: int = 128) -> Any:
@@ -49,6 +50,28 @@ async def test_evaluations_of_one_batch_are_made_again_on_the_plans_of_those_bef
     found = [each for name in names for each in await _replayed(bench, name)]
     assert len(found) >= 12 and all(each.is_identical for each in found)
     assert any(attempt.laid_over for each in found for attempt in each.attempts)
+
+
+async def test_an_evaluation_is_made_again_after_one_that_waits_for_a_quota_and_stores_nothing(bench: Any) -> None:
+    await bench.add_node()
+    for command in bound():
+        await bench.server.replica.propose(command)
+    for name, memory_mb in {"filler": 450, "large": 950, "first": 400, "second": 400, "third": 400}.items():
+        job = factories.job(name, type="batch", priority=80 if name == "large" else 50)
+        tasks = _job(name, memory_mb=memory_mb).task_groups[0].tasks
+        ready = replace(job, task_groups=(replace(job.task_groups[0], tasks=tasks),))
+        await bench.server.resources.jobs.register(ready)
+        await bench.idle()
+    await bench.report("complete", "first")
+    await bench.until(lambda: len(bench.live("second") + bench.live("third")) == 1)
+    await bench.idle()
+    (waiting,) = (each for each in bench.server.state.evals.where("status", "blocked") if each.job_id == "large")
+    placed, last = ("second", "third") if bench.live("second") else ("third", "second")
+    await bench.report("complete", placed)
+    await bench.until(lambda: bench.live(last))
+    await bench.idle()
+    assert bench.server.state.evals[waiting.id] == waiting
+    assert all(each.is_identical for each in await _replayed(bench, last))
 
 
 async def test_what_could_not_be_placed_has_the_same_reasons_again(bench: Any) -> None:

@@ -150,7 +150,9 @@ class Worker:
                 record = self._record(view, seed)
                 attempt = partial(series.attempt, delivery.evaluation, now=record.now)
                 first = await outcome_of(self._schedule(delivery.evaluation, attempt, record))
-                if not isinstance(first, Exception):
+                # An evaluation that waits again may not store this attempt (`EvalQueue.block_again`), which a replay of
+                # the next one would need. Without a plan it does not matter to that one.
+                if not isinstance(first, Exception) and not first.plan.is_empty:
                     view = replace(view, after=delivery.evaluation.id)
                 company.append(_FirstAttempt(delivery, first, started))
             # Some plans at a time share a write to the disk; more would keep the first of them waiting.
