@@ -120,6 +120,17 @@ def test_a_registration_in_another_cluster_says_nothing_of_the_lists_of_the_firs
     assert not known.is_unusable(of_cluster("cluster-a", 211))
 
 
+def test_a_server_that_is_left_of_the_cluster_before_is_not_followed_back() -> None:
+    known = after(210, "cluster-a", a=150)
+    known.note_registration(200, seen_before=190, cluster_id="cluster-a")
+    restored = of_cluster("cluster-b", 500, a=150, c=480)
+    assert not known.is_of_new_log(restored), "the client is still registered in the cluster before"
+    known.note_registration(490, seen_before=210, cluster_id="cluster-b")
+    known.begin_anew(restored)
+    left = of_cluster("cluster-a", 600, a=150)
+    assert known.is_unusable(left) and not known.is_of_new_log(left), "it lacks c"
+
+
 def test_a_client_without_allocations_adopts_any_cluster() -> None:
     known = after(210, "cluster-a")
     assert known.is_of_new_log(of_cluster("cluster-b", 5))

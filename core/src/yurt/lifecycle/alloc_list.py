@@ -13,6 +13,8 @@ it has adopted a list of the new log.
 
 Of a new log a list is adopted that has an allocation which the client knows, and only then: before a snapshot is
 restored the new cluster knows none, and its empty list would stop all tasks. A client without allocations adopts any.
+The list must be of the cluster in which the client is registered: a server that is left of the cluster before still has
+a list of that one, which lacks what the new cluster has placed.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ class AllocList:
         """Whether a list is that of a restored snapshot in a new log."""
         if self.is_foreign(pull):
             cluster_id, index = self._registered
-            is_new = pull.cluster_id != cluster_id or pull.index >= index
+            is_new = cluster_id in ("", pull.cluster_id) and pull.index >= index
         else:
             is_new = 0 < self.new_log_index <= pull.index
         return is_new and (not self._indexes or not self._indexes.keys().isdisjoint(pull.allocs))

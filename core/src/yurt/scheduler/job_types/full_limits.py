@@ -88,7 +88,7 @@ def _has_changed(context: AttemptContext, job: Job) -> bool:
 
 def _is_other(context: AttemptContext, job: Job, alloc: Allocation) -> bool:
     """Whether an allocation or its node has changed since the last attempt, or an attempt may change it: it is of
-    another version or registration, it failed and may be rescheduled by now, or it is to stop and its client is lost."""
+    another version or registration, it failed and may be rescheduled by now, or it is to stop on a lost node."""
     seen = context.evaluation.snapshot_index
     if alloc.modify_index > seen:
         return True
