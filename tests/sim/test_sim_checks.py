@@ -17,6 +17,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.commands import LaunchPeriodicJob
 from yurt.structs.job import Job, PeriodicConfig
 from yurt.structs.node import Node
+from yurt.structs.task import TaskCSIPluginConfig
 from yurt.testing import factories
 from yurt.testing.sim.agents import REGION
 from yurt.testing.sim.change_checks import _of_disconnects, _of_launch, _of_placements, _of_preemptions
@@ -141,6 +142,23 @@ def test_an_agent_stops_only_tasks_that_the_servers_do_not_want(desired: str, is
     checks._states[0] = _state(NODE, alloc)
     run = SimTaskRun("web", "main", "default", JOB.id, TaskHandle(driver="sim", task_id="t", pid=1), 0.0)
     if not is_problem:
+        return checks.stopped(host, run)
+    with pytest.raises(Violation, match="E2"):
+        checks.stopped(host, run)
+
+
+@pytest.mark.parametrize("are_plugins_sound", [True, False])
+def test_an_agent_restarts_a_csi_plugin_that_fails_to_become_ready(are_plugins_sound: bool) -> None:
+    loop = SimLoop(1)
+    checks = Checks(Transcript(loop), are_hosts_sound=True, are_plugins_sound=are_plugins_sound)
+    host = SimHost(loop, "10.0.1.1", 1)
+    loop.close()
+    task = factories.task(csi_plugin_config=TaskCSIPluginConfig(id="sim", type="node"))
+    job = factories.job("plugin", type="system", task_groups=(factories.group(tasks=(task,)),))
+    alloc = factories.alloc(job, on=NODE, id="plugin", client_status="running")
+    checks._states[0] = _state(NODE, alloc)
+    run = SimTaskRun("plugin", task.name, "default", job.id, TaskHandle(driver="sim", task_id="t", pid=1), 0.0)
+    if not are_plugins_sound:
         return checks.stopped(host, run)
     with pytest.raises(Violation, match="E2"):
         checks.stopped(host, run)

@@ -27,7 +27,7 @@ from yurt.structs.commands import AnyCommand, RegisterJob
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job
 from yurt.structs.node import Node
-from yurt.structs.predicates import is_client_terminal, is_terminal
+from yurt.structs.predicates import is_client_terminal, is_terminal, runs_csi_plugin
 from yurt.testing.sim.agents import SimServer
 from yurt.testing.sim.campaign.coverage import Coverage
 from yurt.testing.sim.change_checks import problem_of
@@ -58,11 +58,20 @@ class Violation(AssertionError):
 class Checks:
     """The checks of one run."""
 
-    def __init__(self, transcript: Transcript, *, are_hosts_sound: bool = False, folder: str = "") -> None:
+    def __init__(
+        self,
+        transcript: Transcript,
+        *,
+        are_hosts_sound: bool = False,
+        are_plugins_sound: bool = True,
+        folder: str = "",
+    ) -> None:
         """`are_hosts_sound`: no driver or device fails and no group has `stop_on_client_after`, so that agents have no
-        reason of their own to stop a task. `folder` has another name in each run, which no digest may show."""
+        reason of their own to stop a task. They restart a CSI plugin that is not ready within its `health_timeout`,
+        unless `are_plugins_sound`. `folder` has another name in each run, which no digest may show."""
         self._folder = folder
         self._are_hosts_sound = are_hosts_sound
+        self._are_plugins_sound = are_plugins_sound
         self.last_index = 0
         self.commands: dict[int, str] = {}
         """The command at each index, by its name and the row that it is about."""
@@ -277,8 +286,10 @@ class Checks:
         """E2: an agent whose driver and devices work stops only tasks that the servers do not want any more."""
         alloc = self._states[self.last_index].allocs.get(run.alloc_id) if self._states else None
         is_wanted = alloc is not None and alloc.desired_status == status.DESIRED_RUN and not is_client_terminal(alloc)
+        is_plugin = alloc is not None and alloc.job is not None and runs_csi_plugin(alloc.job)
+        is_sound = self._are_hosts_sound and (self._are_plugins_sound or not is_plugin)
         _hold(
-            not (is_wanted and self._are_hosts_sound),
+            not (is_wanted and is_sound),
             f"E2 {host.name} stops {run.task} of {run.alloc_id}, which the servers want to run",
         )
 

@@ -100,7 +100,12 @@ class Cluster:
         )  # fmt: skip
         self.transcript = Transcript(loop)
         is_sound = not plan.has_devices and "driver-fails" not in plan.faults and "client-stop" not in plan.features
-        self.checks = Checks(self.transcript, are_hosts_sound=is_sound, folder=str(folder))
+        self.checks = Checks(
+            self.transcript,
+            are_hosts_sound=is_sound,
+            are_plugins_sound="csi-fails" not in plan.faults,
+            folder=str(folder),
+        )
         directory = Directory(tuple(member(f"srv{at}", host) for at, host in enumerate(hosts, 1)))
         own_etcd, checks = plan.has_own_etcd, self.checks
         self.readers = EventReaders()
