@@ -73,8 +73,8 @@ UNNEEDED = (
 """With all that is below them. What the agent needs later is imported when it is, by the function that needs it."""
 PREPARED = frozenset(f"yurt.http.resources{name}" for name in ("", ".first_requests", ".jobs", ".parsing"))
 """What answers the first registration: an agent with a server imports it in a thread once it is ready."""
-MODULES_MAX = 985
-"""A bound for the modules of ours and of libraries: an agent that is ready has 970.
+MODULES_MAX = 990
+"""A bound for the modules of ours and of libraries: an agent that is ready has 986.
 
 Python's own are not counted: how many there are (240 in 3.11.7) depends on its version and on who built it. The bound
 leaves room for a few new modules, not for a library or a package. What lowered the sum: wide classes were split

@@ -216,6 +216,7 @@ class EvalQueue:
         """Cancel superseded evaluations after acks, and at least every 5 s."""
         while True:
             await wait_for(self._env, self._reapable, REAP_INTERVAL_S)
+            await self._turns.next()  # what is superseded in one turn of the workers is canceled by one command
             self._reapable.clear()
             while canceled := self._take_canceled():
                 await self._writer.propose(UpsertEvaluations(evaluations=canceled))
