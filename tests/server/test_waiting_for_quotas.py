@@ -67,7 +67,7 @@ class Cluster:
         (waiting,) = (each for each in first.outcome.created if each.status == status.EVAL_BLOCKED)
         self.replica.apply(c.UpsertEvaluations(evaluations=(waiting,)))
         self.id = waiting.id
-        self.store(self.attempt(self.waiting))  # only an attempt after the first counts what is queued
+        self.store(self.attempt(self.waiting))  # the first attempt does not count queued allocations
 
     @property
     def waiting(self) -> Evaluation:
@@ -82,8 +82,8 @@ class Cluster:
         self.replica.apply(c.RegisterJob(job=job), c.ApplyPlan(plan=plan))
         return placement.id
 
-    def report(self, alloc_id: str, told: status.ClientStatus) -> None:
-        update = c.AllocUpdate(id=alloc_id, node_id=self.node.id, client_status=told)
+    def report(self, alloc_id: str, client_status: status.ClientStatus) -> None:
+        update = c.AllocUpdate(id=alloc_id, node_id=self.node.id, client_status=client_status)
         self.replica.apply(c.UpdateAllocsFromClient(updates=(update,)))
 
     def attempt(self, evaluation: Evaluation) -> Attempt:
@@ -263,8 +263,8 @@ class History(Cluster):
 
     def of_job(self, _: int) -> None:
         if own := self.live(waits=True):
-            told = self.random.choice((status.CLIENT_RUNNING, status.CLIENT_FAILED, status.CLIENT_COMPLETE))
-            self.report(self.random.choice(own).id, told)
+            reported = self.random.choice((status.CLIENT_RUNNING, status.CLIENT_FAILED, status.CLIENT_COMPLETE))
+            self.report(self.random.choice(own).id, reported)
 
     def quota(self, _: int) -> None:
         spec = quota(memory_mb=self.random.choice((600, 1000, 1400)), cpu=self.random.choice((15, 5000)))

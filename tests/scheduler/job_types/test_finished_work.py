@@ -88,8 +88,8 @@ def test_other_ends_do_not_keep_a_replacement_out(end: str) -> None:
     else:
         state = _moved(state, alloc, "drained")
     made = attempted(state, "once")
-    told = _reported(state, alloc, "failed" if end == "failed" else "complete")
-    state = applied(told, c.ApplyPlan(plan=made.plan))
+    reported = _reported(state, alloc, "failed" if end == "failed" else "complete")
+    state = applied(reported, c.ApplyPlan(plan=made.plan))
     assert state.allocs[alloc.id].next_allocation == made.plan.placements[0].id
     assert not state.evals.where("status", "pending")
 

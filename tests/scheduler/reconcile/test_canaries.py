@@ -359,8 +359,8 @@ def test_a_stray_canary_that_has_ended_while_it_was_to_migrate_brings_no_member_
     moved, *others = canaries
     cluster.do(c.SetDesiredTransitions(transitions={moved.id: DesiredTransition(migrate=True)}, now=cluster.now))
     cluster.end(moved, status.CLIENT_COMPLETE)
-    told = DeploymentUpdate(deployment_id=moved.deployment_id, status=status.DEPLOYMENT_FAILED)
-    cluster.do(c.SetDeploymentStatus(update=told))
+    failure = DeploymentUpdate(deployment_id=moved.deployment_id, status=status.DEPLOYMENT_FAILED)
+    cluster.do(c.SetDeploymentStatus(update=failure))
     cluster.evaluate(job)  # applies its plan, which `apply` would refuse with one member of three
     assert not cluster.live(job)
     assert {cluster.state.allocs[alloc.id].desired_status for alloc in others} == {status.DESIRED_STOP}
