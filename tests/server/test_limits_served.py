@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from yurt.sdk.value import replace
 from yurt.server.log.log_writer import LogWriter
 from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.storage.memory import MemoryLog
@@ -14,6 +15,7 @@ from yurt.structs.cluster import Namespace
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
+from yurt.structs.plan import Plan
 from yurt.structs.resources import Resources
 from yurt.structs.rpc import UpdateAllocsRequest
 from yurt.testing import factories
@@ -116,7 +118,23 @@ def test_what_waits_for_a_quota_wakes_when_the_plan_that_took_it_is_rejected() -
     )
     assert not queue.blocked.block(waiting)
     for namespace, index in (("unknown", 9), ("default", 5)):
-        queue.retry_limit(namespace, index=index)
+        queue.note_dropped(Plan(eval_id="p", namespace=namespace, job_id="one"), index=index)
         assert queue.blocked.holds("e"), "it waits for another quota, and its scheduler knew what came before"
-    queue.retry_limit("default", index=6)
+    queue.note_dropped(Plan(eval_id="p", namespace="default", job_id="one"), index=6)
+    assert not queue.blocked.holds("e") and queue.broker.ready == 1
+
+
+@pytest.mark.parametrize("node_id", ["", "of node"])
+def test_what_waits_for_a_node_wakes_when_the_plan_that_took_it_is_rejected(node_id: str) -> None:
+    log = LogWriter(MemoryLog(), on_applied=lambda *_: None, on_batch=lambda _: None, on_failed=lambda: None)
+    node, job = factories.node(), factories.job("one")
+    state = Replica().apply(c.RegisterNode(node=node))
+    queue = EvalQueue(env=FakeEnv(), writer=log, current=lambda: state, turns=log.turns)
+    own_node = {"node_id": node.id, "type": "system"} if node_id else {"type": "service"}
+    waiting = Evaluation(id="e", job_id="two", status="blocked", snapshot_index=5, **own_node)
+    assert not queue.blocked.block(waiting)
+    plan = Plan(eval_id="p", namespace="default", job_id="one", placements=(factories.placement(job, on=node),))
+    queue.note_dropped(replace(plan, placements=()), index=9)
+    assert queue.blocked.holds("e"), "nothing came back on its node"
+    queue.note_dropped(plan, index=6)
     assert not queue.blocked.holds("e") and queue.broker.ready == 1

@@ -94,7 +94,7 @@ class Cluster:
         """Whether an attempt at the evaluation that waits looks at no node; it says what one says that does."""
         state, waiting = self.replica.state, self.waiting
         context = AttemptContext.of(state, waiting, now=NOW, ids=SeededIds(1, "test"), seed=1, limits=QUOTAS)
-        found = full_limits.waiting_on(context)
+        found = full_limits.still_blocked(context)
         if found is None:
             return False
         made, whole = self.attempt(waiting), self.whole_attempt(waiting)
@@ -105,7 +105,7 @@ class Cluster:
         return True
 
     def whole_attempt(self, evaluation: Evaluation) -> Attempt:
-        with mock.patch.object(full_limits, "waiting_on", return_value=None):
+        with mock.patch.object(full_limits, "still_blocked", return_value=None):
             return self.attempt(evaluation)
 
     def store(self, made: Attempt) -> None:
@@ -165,6 +165,17 @@ def test_a_gang_of_which_some_members_fit_is_attempted() -> None:
     cluster.report(cluster.filler, status.CLIENT_COMPLETE)
     cluster.fill("second", 400)
     assert not cluster.waits_on() and cluster.attempt(cluster.waiting).plan.is_empty
+
+
+@pytest.mark.parametrize(("memory_mb", "found"), [(900, 0), (650, 1), (350, 2)])
+def test_a_gang_too_many_of_whose_members_the_quota_refuses_looks_at_no_node(memory_mb: int, found: int) -> None:
+    cluster = Cluster(_job("waits", count=4, memory_mb=300, gang=Gang(min=3)))
+    cluster.fill("second", memory_mb - 20)
+    cluster.report(cluster.filler, status.CLIENT_COMPLETE)
+    cluster.store(cluster.attempt(cluster.waiting))
+    cluster.fill("third", 20)
+    (metric,) = cluster.attempt(cluster.waiting).outcome.evaluation.failed_tg_allocs.values()
+    assert metric.gang.startswith(f"{found} of the 3 that must run together") and cluster.waits_on()
 
 
 def test_an_evaluation_that_has_a_deployment_to_begin_is_attempted() -> None:
@@ -235,7 +246,12 @@ class History(Cluster):
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         kind = self.random.choice(status.JOB_TYPES)
-        super().__init__(_job("waits", 1 if kind.startswith("sys") else 4, 250, type=kind))
+        gang = (
+            Gang(min=self.random.choice((2, 3)))
+            if kind in ("service", "batch") and self.random.random() < 0.5
+            else None
+        )
+        super().__init__(_job("waits", 1 if kind.startswith("sys") else 4, 250, type=kind, gang=gang))
 
     def run(self) -> None:
         for number in range(20):
@@ -283,16 +299,27 @@ def test_an_attempt_that_looks_at_no_node_says_what_a_whole_one_says(seed: int) 
 class Queue:
     """The queues of a leader with one evaluation that waits for the quota, as its last attempt has left it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, checks: bool = False) -> None:
+        """`checks`: the leader checks the quota before an attempt."""
         self.cluster = Cluster(_job("waits"))
+        self.checks, self.age = checks, 0
         self.evals = self.begin()
         assert self.evals.blocked.holds(self.cluster.id)
 
     def begin(self) -> EvalQueue:
         """The queues of a new term."""
-        queue = EvalQueue(env=FakeEnv(), writer=None, current=lambda: self.cluster.replica.state, turns=Turns())
+        queue = EvalQueue(
+            env=FakeEnv(), writer=None, current=lambda: self.cluster.replica.state, turns=Turns(),
+            still_blocked=self.check,
+        )  # fmt: skip
         queue.restore(self.cluster.replica.state)
         return queue
+
+    def check(self, evaluation: Evaluation) -> Evaluation | None:
+        if not self.checks:
+            return None
+        now = UnixNano(NOW + self.age)
+        return scheduler.still_blocked(self.cluster.replica.state, evaluation, now=now, limits=QUOTAS)
 
     def tried(self, **changes: Any) -> Evaluation:
         """The evaluation after one more attempt."""
@@ -315,6 +342,39 @@ def test_an_attempt_without_news_is_blocked_in_memory_alone() -> None:
     assert queue.evals.blocked.all() == (queue.tried(),) and not queue.evals.broker.ready
     # A new leader has the row alone: it tries once more, after an end that the row's attempt has not seen.
     assert queue.begin().broker.ready == 1
+
+
+def test_an_end_under_a_quota_that_stays_full_causes_no_attempt() -> None:
+    queue = Queue(checks=True)
+    queue.end(queue.cluster.fill("second", 50))
+    assert not queue.evals.broker.ready and queue.evals.blocked.holds(queue.cluster.id)
+    queue.end(queue.cluster.filler)
+    assert queue.evals.broker.ready == 1 and not len(queue.evals.blocked)
+
+
+def test_an_attempt_is_made_a_minute_after_the_last_although_the_quota_is_full() -> None:
+    queue = Queue(checks=True)
+    queue.age = STORED_AGAIN_NS
+    queue.end(queue.cluster.fill("second", 50))
+    assert queue.evals.broker.ready == 1
+
+
+def test_what_came_during_a_check_of_the_quota_wakes_the_evaluation() -> None:
+    queue = Queue(checks=True)
+    second, third = queue.cluster.fill("second", 50), queue.cluster.filler
+    state, queue.evals = queue.cluster.replica.state, queue.begin()
+    queue.end(second)
+    (blocked,) = queue.evals.blocked.all()
+    assert blocked.snapshot_index == queue.cluster.replica.state.index > state.index
+    queue.end(third)
+    assert queue.evals.broker.ready == 1
+
+
+def test_other_numbers_alone_are_not_stored_again() -> None:
+    queue = Queue()
+    (name, metric), *_ = queue.cluster.waiting.failed_tg_allocs.items()
+    assert queue.evals.block_again(queue.tried(failed_tg_allocs={name: replace(metric, quota_exhausted=("other",))}))
+    assert not queue.evals.block_again(queue.tried(failed_tg_allocs={"db": metric}))
 
 
 def test_what_came_during_an_attempt_without_news_wakes_it_again() -> None:

@@ -19,17 +19,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from yurt.scheduler.attempts import Attempt, Series, attempt, dry_run
+    from yurt.scheduler.attempts import Attempt, Series, attempt, dry_run, still_blocked
     from yurt.scheduler.capacity.in_flight import InFlightPlans, with_plans
     from yurt.scheduler.job_types.blocked_evals import exhausted, max_attempts
     from yurt.scheduler.plan_check import check_plan
 
 __all__ = [
-    "Attempt", "InFlightPlans", "Series", "attempt", "check_plan", "dry_run", "exhausted", "max_attempts", "with_plans",
+    "Attempt", "InFlightPlans", "Series", "attempt", "check_plan", "dry_run", "exhausted", "max_attempts",
+    "still_blocked", "with_plans",
 ]  # fmt: skip
 
 _HOMES = {
     "Attempt": "attempts", "Series": "attempts", "attempt": "attempts", "dry_run": "attempts",
+    "still_blocked": "attempts",
     "exhausted": "job_types.blocked_evals", "max_attempts": "job_types.blocked_evals", "check_plan": "plan_check",
     "with_plans": "capacity.in_flight", "InFlightPlans": "capacity.in_flight",
 }  # fmt: skip

@@ -104,9 +104,7 @@ def _ready(
     typed = replace(evaluation, type=job_type)
     context = AttemptContext.of(snapshot, typed, now=now, ids=ids, seed=own_seed, limits=limits)
     if evaluation.status == EVAL_BLOCKED and evaluation.quota_limit_reached:
-        from yurt.scheduler.job_types.full_limits import waiting_on  # Many clusters have no quotas.
-
-        waiting = waiting_on(context)
+        waiting = _blocked_by_limit(context)
         if waiting is not None:
             return Attempt(_no_plan(evaluation, now), Outcome(evaluation=waiting, reblock=waiting))
     match job_type:
@@ -118,6 +116,26 @@ def _ready(
             return context
         case _:
             assert_never(job_type)
+
+
+def still_blocked(
+    snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, limits: LimitsOf = no_limits
+) -> Evaluation | None:
+    """The blocked evaluation as an attempt would leave it, if it is certain that the attempt would place nothing; None:
+    only an attempt shows it."""
+    if evaluation.status != EVAL_BLOCKED or not evaluation.quota_limit_reached:
+        return None
+    job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
+    if job is None or job.is_template:
+        return None
+    typed, ids = replace(evaluation, type=eval_type(job)), SeededIds(0, evaluation.id)
+    return _blocked_by_limit(AttemptContext.of(snapshot, typed, now=now, ids=ids, seed=0, limits=limits))
+
+
+def _blocked_by_limit(context: AttemptContext) -> Evaluation | None:
+    from yurt.scheduler.job_types import full_limits  # Many clusters have no quotas.
+
+    return full_limits.still_blocked(context)
 
 
 def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> Attempt:

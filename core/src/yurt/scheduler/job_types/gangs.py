@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.plan_draft import PlanDraft
 from yurt.sdk.value import replace
+from yurt.structs.alloc import Allocation
 from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.predicates import is_canary, is_gang_member
@@ -17,6 +18,30 @@ from yurt.structs.predicates import is_canary, is_gang_member
 def placeable_text(placeable: int, required: str) -> str:
     """The number of placeable members as a text: `1 of 5 finds room`, `4 of 5 find room`."""
     return f"{placeable} of {required} {'finds' if placeable == 1 else 'find'} room"
+
+
+class GangShortage(NamedTuple):
+    """The members that a gang has and those that it needs; 0 and 0 if enough run, or for a group that is no gang."""
+
+    members: int = 0
+    least: int = 0
+
+    @property
+    def missing(self) -> int:
+        """The number of members that must be placed at once."""
+        return self.least - self.members
+
+    def text(self, placed: int) -> str:
+        """What an attempt says that could place some of the missing members; empty if none is missing."""
+        return placeable_text(self.members + placed, f"the {self.least} that must run together") if self.missing else ""
+
+
+def gang_shortage(job: Job, group: TaskGroup, allocs: Iterable[Allocation]) -> GangShortage:
+    """The shortage of a gang without canaries, of whose allocations none has an older version and none is to stop."""
+    if not group.least:
+        return GangShortage()
+    members = sum(alloc.task_group == group.name and is_gang_member(alloc, job) for alloc in allocs)
+    return GangShortage(members, group.least) if members < group.least else GangShortage()
 
 
 class GangMinimums(NamedTuple):
@@ -56,7 +81,7 @@ class Gangs:
             # Only groups that failed: a gang of which all wanted members were placed is whole by its own count.
             for part in self._parts(group, draft):
                 if part.members + part.placed < part.least:
-                    text = placeable_text(part.members + part.placed, f"the {part.least} that must run together")
+                    text = GangShortage(part.members, part.least).text(part.placed)
                     self.broken[group.name] = replace(draft.failed[group.name], gang=text)
                     is_new = True
         return is_new

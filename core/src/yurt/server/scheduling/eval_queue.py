@@ -20,20 +20,21 @@ from yurt.state import Change, Changes, Snapshot, without_plain_placements
 from yurt.structs import status
 from yurt.structs.commands import AnyCommand, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.plan import Plan
 
 log = logging.getLogger(__name__)
 
 REAP_INTERVAL_S: Final = 5.0
 REAP_BATCH: Final = 500
-SEEN: Final = ("attempts", "snapshot_index", "modify_time")
+OF_ATTEMPT: Final = ("attempts", "snapshot_index", "modify_time", "failed_tg_allocs")
 """The fields of a blocked evaluation that describe its last attempt, and not what it waits for."""
 FAILED_UNBLOCK_S: Final = 60.0
 STORED_AGAIN_NS: Final = seconds(60.0)
-"""The maximum age of the stored row of a blocked evaluation while its attempts have the same result. The row shows
-users the last attempt, and a new leader the last changes that an attempt has seen."""
-UNBLOCK_BATCH: Final = 500
+"""The maximum age of the stored row of a blocked evaluation while it waits for the same after each attempt. The row
+shows users the last attempt and its numbers, and a new leader the last changes that an attempt has seen."""
+UNBLOCK_BATCH: Final = 100
 """Questions whether one piece of news unblocks one evaluation, before others get the loop: a few milliseconds at most,
-when they all go to the queue."""
+when they all wait for a quota that is checked."""
 PRUNE_S: Final = 300.0
 FAILED_FOLLOW_UP_S: Final = 60.0
 FAILED_FOLLOW_UP_SPREAD_S: Final = 300.0
@@ -45,6 +46,10 @@ class Writer(Protocol):
     async def propose(self, command: AnyCommand) -> object:
         """Store a command; durable and applied on return."""
         ...
+
+
+StillBlocked = Callable[[Evaluation], Evaluation | None]
+"""A check of an unblocked evaluation: as an attempt would leave it, if it is certain that it would stay blocked."""
 
 
 class EvalQueue:
@@ -59,6 +64,7 @@ class EvalQueue:
         turns: Turns,
         metrics: Metrics | None = None,
         region: str = "",
+        still_blocked: StillBlocked = lambda _: None,
     ) -> None:
         self.broker = EvalBroker()
         self.blocked = BlockedEvals()
@@ -69,6 +75,7 @@ class EvalQueue:
         self._writer = writer
         self._current = current
         self._turns = turns
+        self._still_blocked = still_blocked
         self._ready = asyncio.Condition()
         self._is_paused = False
         self._changed = asyncio.Event()
@@ -125,17 +132,18 @@ class EvalQueue:
             self._enqueue(unblocked, now)
         self._unblock_some(now)
 
-    def retry_limit(self, namespace: str, *, index: int) -> None:
-        """Unblock evaluations that wait for the quota of a namespace, after a plan in flight under it failed at
-        `index`."""
-        if self._events.note_limit(namespace, index=index):
-            self._unblock_some(self._env.now())
+    def note_dropped(self, plan: Plan, *, index: int) -> None:
+        """Unblock what waits for capacity that attempts counted as used by a plan in flight, which failed at `index`."""
+        now = self._env.now()
+        self._enqueue(self._events.note_dropped(plan, index=index), now)
+        self._unblock_some(now)
 
     def block_again(self, evaluation: Evaluation) -> bool:
-        """Block an evaluation in memory after an attempt with the result of its row; False if the row must be stored.
+        """Block an evaluation in memory that waits for the same as its row; False if the row must be stored.
 
         `snapshot_index` is then newer in memory than in the row. A new leader starts from the row, so it may attempt
-        the evaluation once more than needed, for changes that this attempt has seen (invariant B4).
+        the evaluation once more than needed, for changes that this attempt has seen (invariant B4). The numbers of the
+        row, such as how much of a quota was left, are those of the last attempt that was stored.
         """
         row = self._current().evals.get(evaluation.id)
         if (
@@ -144,7 +152,9 @@ class EvalQueue:
             or evaluation.modify_time - row.modify_time >= STORED_AGAIN_NS
         ):
             return False
-        if evaluation != replace(row, **{name: getattr(evaluation, name) for name in SEEN}):
+        if evaluation.failed_tg_allocs.keys() != row.failed_tg_allocs.keys():
+            return False
+        if evaluation != replace(row, **{name: getattr(evaluation, name) for name in OF_ATTEMPT}):
             return False
         self._block(evaluation, self._env.now())
         return True
@@ -216,7 +226,7 @@ class EvalQueue:
         """Cancel superseded evaluations after acks, and at least every 5 s."""
         while True:
             await wait_for(self._env, self._reapable, REAP_INTERVAL_S)
-            await self._turns.next()  # what is superseded in one turn of the workers is canceled by one command
+            await self._turns.next()  # one command cancels all that this turn superseded
             self._reapable.clear()
             while canceled := self._take_canceled():
                 await self._writer.propose(UpsertEvaluations(evaluations=canceled))
@@ -291,9 +301,15 @@ class EvalQueue:
     def _unblock_some(self, now: UnixNano) -> None:
         """Check some of the evaluations that events may unblock; `run_unblocking` continues with the rest."""
         if self.blocked.has_changes:
-            self._enqueue(self.blocked.take_unblocked(UNBLOCK_BATCH), now)
+            unblocked = self.blocked.take_unblocked(UNBLOCK_BATCH)
+            self._enqueue([each for each in unblocked if not self._stays_blocked(each)], now)
             if self.blocked.has_changes:
                 self._has_changes.set()
+
+    def _stays_blocked(self, evaluation: Evaluation) -> bool:
+        """Whether an unblocked evaluation was blocked again without an attempt, which would place nothing."""
+        blocked = self._still_blocked(evaluation)
+        return blocked is not None and self.block_again(blocked)
 
     def _enqueue(self, evaluations: Iterable[Evaluation], now: UnixNano) -> None:
         for evaluation in evaluations:

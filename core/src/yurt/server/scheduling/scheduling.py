@@ -9,9 +9,11 @@ leaves between two batches, so no evaluation waits for its nack timer.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from yurt import scheduler
 from yurt.broker.rejections import Rejections
 from yurt.runtime.metrics import Metrics
 from yurt.runtime.supervise import keep_running, supervised
@@ -27,11 +29,14 @@ from yurt.server.scheduling.work_sources import FarWork, LeaderWork, Work
 from yurt.server.scheduling.worker import Worker
 from yurt.storage.log import CommandLog
 from yurt.structs import status
+from yurt.structs.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.limits import Limit, LimitsOf
     from yurt.state import Snapshot
     from yurt.structs.job import Job
+
+log = logging.getLogger(__name__)
 
 WORKER_RETRY_S: Final = 1.0
 
@@ -219,6 +224,7 @@ class LeaderScheduling:
             turns=replica.turns,
             metrics=scheduling.metrics,
             region=config.region,
+            still_blocked=self._still_blocked,
         )
         self.applier = PlanApplier(
             replica=replica,
@@ -226,17 +232,31 @@ class LeaderScheduling:
             limits=scheduling.limits,
             history=scheduling.history if config.dev else None,
             rejections=rejections,
-            on_dropped=lambda plan, index: queue.retry_limit(plan.namespace, index=index),
+            on_dropped=lambda plan, index: queue.note_dropped(plan, index=index),
         )
         self.work = LeaderWork(
             env=env, queue=self.queue, applier=self.applier, writer=writer, workers=scheduling.workers
         )
         self._env, self._writer = env, writer
-        self._scheduling = scheduling
+        self._scheduling, self._replica = scheduling, replica
 
     async def run_workers(self) -> None:
         """Process evaluations of these queues until cancelled."""
         await run_pool(self._scheduling.workers, self._start_worker, name="scheduler worker")
+
+    def _still_blocked(self, evaluation: Evaluation) -> Evaluation | None:
+        """Check an unblocked evaluation on the applied state, if the scheduler is loaded.
+
+        A failure of the scheduler must not end what observes the log: the attempt shows it, and is contained.
+        """
+        if not evaluation.quota_limit_reached or not scheduler.is_loaded():
+            return None
+        state, now = self._replica.state, self._env.now()
+        try:
+            return scheduler.still_blocked(state, evaluation, now=now, **self._scheduling.limits)
+        except Exception:
+            log.exception("the limits of a blocked evaluation cannot be checked: eval=%s", evaluation.id)
+            return None
 
     def _start_worker(self) -> tuple[asyncio.Lock, Callable[[], Coroutine[Any, Any, None]]]:
         worker, env, writer = self._scheduling.worker(self.work), self._env, self._writer

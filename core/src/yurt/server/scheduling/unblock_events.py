@@ -17,6 +17,7 @@ from yurt.state import Change, Changes, Snapshot, has_change_among
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import Node, without_device_notes
+from yurt.structs.plan import Plan
 from yurt.structs.predicates import is_client_terminal, is_ready, is_terminal
 
 PRUNED_AFTER: Final = 3
@@ -91,12 +92,12 @@ class UnblockEvents:
             return [volume.node_id for volume in named]
         return []
 
-    def note_limit(self, namespace: str, *, index: int) -> bool:
-        """Tell that something under the quotas of a namespace came back; whether it has any."""
-        names = self._limits_of(namespace)
-        for name in names:
+    def note_dropped(self, plan: Plan, *, index: int) -> Collection[Evaluation]:
+        """Tell that a plan which attempts counted as in flight places nothing; returns the evaluations of nodes."""
+        for name in self._limits_of(plan.namespace):
             self._blocked.unblock_limit(name, index=index)
-        return bool(names)
+        unblock_entitled(self._blocked, self._current(), {plan.namespace: index}, region=self._region)
+        return self._note_nodes({placement.node_id for placement in plan.placements}, index)
 
     def prune(self) -> None:
         """Drop the events from before the third call before this one."""
