@@ -315,11 +315,11 @@ class Queue:
         queue.restore(self.cluster.replica.state)
         return queue
 
-    def check(self, evaluation: Evaluation) -> Evaluation | None:
+    def check(self, evaluation: Evaluation, _: object) -> Evaluation | None:
         if not self.checks:
             return None
         now = UnixNano(NOW + self.age)
-        return scheduler.still_blocked(self.cluster.replica.state, evaluation, now=now, limits=QUOTAS)
+        return scheduler.still_blocked(self.cluster.replica.state, evaluation, freed=None, now=now, limits=QUOTAS)
 
     def tried(self, **changes: Any) -> Evaluation:
         """The evaluation after one more attempt."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
 from yurt.scheduler.capacity.in_flight import with_plans
 from yurt.scheduler.capacity.limits import LimitsOf, no_limits
 from yurt.scheduler.ids import SeededIds, number_of
+from yurt.scheduler.job_types import full_nodes
 from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.generic import GenericAttempt
 from yurt.scheduler.placing.warm_start import WarmStart, is_new, only_adds
@@ -119,17 +121,27 @@ def _ready(
 
 
 def still_blocked(
-    snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, limits: LimitsOf = no_limits
+    snapshot: Snapshot,
+    evaluation: Evaluation,
+    *,
+    freed: Sequence[str] | None,
+    now: UnixNano,
+    limits: LimitsOf = no_limits,
 ) -> Evaluation | None:
     """The blocked evaluation as an attempt would leave it, if it is certain that the attempt would place nothing; None:
-    only an attempt shows it."""
-    if evaluation.status != EVAL_BLOCKED or not evaluation.quota_limit_reached:
-        return None
+    only an attempt shows it.
+
+    `freed` are the nodes on which something was freed since the last attempt; None: unknown. The numbers of nodes in
+    its metrics stay those of the last attempt.
+    """
     job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
-    if job is None or job.is_template:
+    if evaluation.status != EVAL_BLOCKED or job is None or job.is_template:
         return None
     typed, ids = replace(evaluation, type=eval_type(job)), SeededIds(0, evaluation.id)
-    return _blocked_by_limit(AttemptContext.of(snapshot, typed, now=now, ids=ids, seed=0, limits=limits))
+    context = AttemptContext.of(snapshot, typed, now=now, ids=ids, seed=0, limits=limits)
+    if evaluation.quota_limit_reached:
+        return _blocked_by_limit(context)
+    return None if freed is None else full_nodes.still_blocked(context, freed)
 
 
 def _blocked_by_limit(context: AttemptContext) -> Evaluation | None:

@@ -48,8 +48,11 @@ class Writer(Protocol):
         ...
 
 
-StillBlocked = Callable[[Evaluation], Evaluation | None]
-"""A check of an unblocked evaluation: as an attempt would leave it, if it is certain that it would stay blocked."""
+StillBlocked = Callable[[Evaluation, tuple[str, ...] | None], Evaluation | None]
+"""A check of an unblocked evaluation: as an attempt would leave it, if it is certain that it would stay blocked.
+
+It is given the nodes on which something was freed since the last attempt, if they are known.
+"""
 
 
 class EvalQueue:
@@ -64,7 +67,7 @@ class EvalQueue:
         turns: Turns,
         metrics: Metrics | None = None,
         region: str = "",
-        still_blocked: StillBlocked = lambda _: None,
+        still_blocked: StillBlocked = lambda _, __: None,
     ) -> None:
         self.broker = EvalBroker()
         self.blocked = BlockedEvals()
@@ -133,7 +136,7 @@ class EvalQueue:
         self._unblock_some(now)
 
     def note_dropped(self, plan: Plan, *, index: int) -> None:
-        """Unblock what waits for capacity that attempts counted as used by a plan in flight, which failed at `index`."""
+        """Unblock what waits for capacity that attempts saw used by a plan in flight, which failed at `index`."""
         now = self._env.now()
         self._enqueue(self._events.note_dropped(plan, index=index), now)
         self._unblock_some(now)
@@ -308,7 +311,7 @@ class EvalQueue:
 
     def _stays_blocked(self, evaluation: Evaluation) -> bool:
         """Whether an unblocked evaluation was blocked again without an attempt, which would place nothing."""
-        blocked = self._still_blocked(evaluation)
+        blocked = self._still_blocked(evaluation, self._events.freed.after(evaluation.snapshot_index))
         return blocked is not None and self.block_again(blocked)
 
     def _enqueue(self, evaluations: Iterable[Evaluation], now: UnixNano) -> None:

@@ -244,18 +244,18 @@ class LeaderScheduling:
         """Process evaluations of these queues until cancelled."""
         await run_pool(self._scheduling.workers, self._start_worker, name="scheduler worker")
 
-    def _still_blocked(self, evaluation: Evaluation) -> Evaluation | None:
+    def _still_blocked(self, evaluation: Evaluation, freed: tuple[str, ...] | None) -> Evaluation | None:
         """Check an unblocked evaluation on the applied state, if the scheduler is loaded.
 
         A failure of the scheduler must not end what observes the log: the attempt shows it, and is contained.
         """
-        if not evaluation.quota_limit_reached or not scheduler.is_loaded():
+        if not scheduler.is_loaded():
             return None
         state, now = self._replica.state, self._env.now()
         try:
-            return scheduler.still_blocked(state, evaluation, now=now, **self._scheduling.limits)
+            return scheduler.still_blocked(state, evaluation, freed=freed, now=now, **self._scheduling.limits)
         except Exception:
-            log.exception("the limits of a blocked evaluation cannot be checked: eval=%s", evaluation.id)
+            log.exception("a blocked evaluation cannot be checked: eval=%s", evaluation.id)
             return None
 
     def _start_worker(self) -> tuple[asyncio.Lock, Callable[[], Coroutine[Any, Any, None]]]:

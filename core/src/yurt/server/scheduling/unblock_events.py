@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from yurt.broker import BlockedEvals
+from yurt.server.scheduling.freed_nodes import FreedNodes
 from yurt.server.scheduling.missed_unblocks import (
     changes_guarantees,
     unblock_entitled,
@@ -34,10 +35,12 @@ class UnblockEvents:
         self._blocked = blocked
         self._current = current
         self._region = region
+        self.freed = FreedNodes()
         self._prune_marks: list[int] = []
 
     def note_missed(self, state: Snapshot, evaluations: Collection[Evaluation]) -> None:
         """Tell of what changed after the snapshots of evaluations, before they are blocked."""
+        self.freed.forget(state.index)
         unblock_missed(self._blocked, state, evaluations, region=self._region)
 
     def note(self, changes: Changes, *, index: int) -> Collection[Evaluation]:
@@ -107,6 +110,7 @@ class UnblockEvents:
 
     def _note_nodes(self, node_ids: set[str], index: int) -> list[Evaluation]:
         state = self._current()
+        self.freed.note(node_ids, index)
         classes: set[str] = set()
         evaluations: list[Evaluation] = []
         for node_id in sorted(node_ids):

@@ -55,7 +55,7 @@ def problem_of(before: Snapshot, state: Snapshot, command: AnyCommand, changes: 
     of_devices = _of_devices(state, allocs) if command.rules_version >= DEVICE_CHECK_RULES else ""
     return (
         of_devices
-        or _of_quotas(before, state, allocs)
+        or _of_quotas(before, state, allocs, since=command.plan.snapshot_index)
         or gangs_in_part(before, state, allocs)
         or _of_reconnects(state, allocs)
         or _of_placements(state, allocs)
@@ -108,26 +108,33 @@ def _of_devices(state: Snapshot, allocs: Iterable[Change]) -> str:
     return ""
 
 
-def _of_quotas(before: Snapshot, state: Snapshot, allocs: Iterable[Change]) -> str:
-    """C6: a plan that raises the usage of a quota stays within its limits; stopped allocations do not count."""
+def _of_quotas(before: Snapshot, state: Snapshot, allocs: Collection[Change], *, since: int) -> str:
+    """C6: a plan that raises the usage of a quota stays within its limits; stopped allocations do not count.
+
+    A plan of the state at `since` may replace an allocation that has failed meanwhile: it does not raise what was used.
+    """
     spaces = {each.after.namespace for each in allocs}
     names = {found.quota for each in spaces if (found := state.namespaces.get(each)) is not None and found.quota}
+    replaced = [each.before for each in allocs if each.before is not None and is_terminal(each.before)]
+    failed = [each for each in replaced if each.modify_index > since]
     for name in sorted(names):
         spec, members = state.quotas.get(name), members_of(state, name)
         limit = spec.limit_of("global") if spec is not None else None
         if limit is None or limit.region_limit is None:
             continue
         allowed = (limit.region_limit.cpu or 0, limit.region_limit.memory_mb or 0)
-        old, new = _wanted(before, members), _wanted(state, members)
+        live = [each for each in before.allocs.values() if not is_terminal(each)]
+        old = _used([*live, *failed], members)
+        new = _used((each for each in state.allocs.values() if not is_terminal(each)), members)
         if any(now > max(most, then) for most, then, now in zip(allowed, old, new, strict=True) if most):
             return f"C6 quota {name} allows {allowed} MHz and MiB, and a plan uses {new} at index {state.index}"
     return ""
 
 
-def _wanted(state: Snapshot, namespaces: Iterable[str]) -> tuple[int, int]:
-    """The MHz and MiB of all non-terminal allocations of some namespaces."""
-    wanted = frozenset(namespaces)
-    usages = [usage_of(each) for each in state.allocs.values() if each.namespace in wanted and not is_terminal(each)]
+def _used(allocs: Iterable[Allocation], namespaces: Iterable[str]) -> tuple[int, int]:
+    """The MHz and MiB of those allocations that are in some namespaces."""
+    counted = frozenset(namespaces)
+    usages = [usage_of(each) for each in allocs if each.namespace in counted]
     return sum(each.cpu for each in usages), sum(each.memory for each in usages)
 
 
