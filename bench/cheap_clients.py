@@ -26,7 +26,7 @@ from yurt.rpc import frames
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import Answer, Ask, Failure, Hello, Welcome
 from yurt.rpc.greeting import encode_greeting
-from yurt.rpc.link import IDLE_S
+from yurt.rpc.silence import IDLE_S
 from yurt.sdk.value import replace
 from yurt.structs.node import Node
 from yurt.structs.rpc import NodeReply, RegisterNodeRequest

@@ -15,7 +15,7 @@ from yurt.rpc.contract import contract_of
 from yurt.rpc.dialling import Dialler
 from yurt.rpc.failover import LEADER_CALL_S, NO_LEADER_S, FailoverDetector, watched_port
 from yurt.rpc.frames import Hello, Welcome
-from yurt.rpc.link import Link, LinkRetry
+from yurt.rpc.link import USUAL_TIMES, Link, LinkTimes
 from yurt.rpc.listener import Caller, Listener, PeerSession
 from yurt.rpc.peer import ConnectionLost, Served
 from yurt.rpc.proxy import NoAnswer, far_port
@@ -84,8 +84,11 @@ async def servers(count: int) -> AsyncIterator[list[FakeServer]]:
 
 
 @asynccontextmanager
-async def linked(name: str, *addresses: str, serves: dict[str, Served] | None = None) -> AsyncIterator[Link]:
-    link = Link(addresses, dialler=Dialler(lambda: Hello(node_id=name, name=name)), serves=serves or {}, env=RealEnv())
+async def linked(
+    name: str, *addresses: str, serves: dict[str, Served] | None = None, times: LinkTimes = USUAL_TIMES
+) -> AsyncIterator[Link]:
+    dialler = Dialler(lambda: Hello(node_id=name, name=name))
+    link = Link(addresses, dialler=dialler, serves=serves or {}, env=RealEnv(), times=times)
     running = asyncio.ensure_future(link.run())
     try:
         yield link
@@ -112,8 +115,8 @@ async def test_clients_spread_over_the_servers() -> None:
 
 async def test_a_link_gives_up_after_its_rounds_and_tells_why() -> None:
     (port,) = free_ports(1)
-    retry = LinkRetry(pause_max_s=0.001, rounds_max=3)
-    link = Link((f"127.0.0.1:{port}",), dialler=Dialler(Hello), serves={}, env=RealEnv(), retry=retry)
+    times = LinkTimes(pause_max_s=0.001, rounds_max=3)
+    link = Link((f"127.0.0.1:{port}",), dialler=Dialler(Hello), serves={}, env=RealEnv(), times=times)
     with pytest.raises(Unavailable, match=f"retry_max: no server could be reached in 3 rounds: 127.0.0.1:{port}"):
         async with asyncio.timeout(10):
             await link.run()
@@ -184,14 +187,13 @@ class Frozen:
 async def test_a_server_whose_process_hangs_is_noticed_although_nothing_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, seconds in (("LOOK_S", 0.05), ("IDLE_S", 0.1), ("ANSWER_S", 0.3)):
-        monkeypatch.setattr(f"yurt.rpc.link.{name}", seconds)
+    monkeypatch.setattr("yurt.rpc.silence.ANSWER_S", 0.3)
     monkeypatch.setattr("yurt.rpc.dialling.GREETING_LIMIT_S", 1.0)
     async with servers(2) as found:
         frozen = Frozen(found[0].address)
         between = await asyncio.start_server(frozen.connected, "127.0.0.1", 0)
         address = f"127.0.0.1:{between.sockets[0].getsockname()[1]}"
-        async with linked("client", address) as link:
+        async with linked("client", address, times=LinkTimes(idle_s=0.1)) as link:
             await link.peer()
             await asyncio.sleep(0.5)
             assert link.server == "server-0", "a server that answers is kept"

@@ -30,10 +30,11 @@ from yurt.rpc.contract import contract_of
 from yurt.rpc.dialling import CONNECT_LIMIT_S, Dialler
 from yurt.rpc.failover import watched_port
 from yurt.rpc.frames import Hello, Welcome
-from yurt.rpc.link import PAUSE_MAX_S, Link, LinkRetry
+from yurt.rpc.link import PAUSE_MAX_S, Link, LinkTimes
 from yurt.rpc.listener import Bind, Caller, Listener, PeerSession
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
+from yurt.rpc.silence import IDLE_S
 from yurt.runtime.env import Env
 from yurt.sdk.errors import PermissionDenied, Unavailable
 from yurt.server.backends import RpcBackend
@@ -208,7 +209,7 @@ class FarServers:
             dialler=Dialler(lambda: hello, security, connect_s=dial_limit_s(config)),
             serves=self._serves,
             env=env,
-            retry=link_retry(config),
+            times=link_times(config),
         )
         self.server: ServerPort = watched_port(_SERVER, SERVER, self._link, leader_calls=LEADER_CALLS, env=env)
         self.api: ApiPort = far_port(_API, API, self._link.peer)
@@ -244,11 +245,11 @@ def dial_limit_s(config: AgentConfig) -> float:
     return seconds_of(config.raw.get("rpc", {}).get("dial_timeout"), CONNECT_LIMIT_S)
 
 
-def link_retry(config: AgentConfig) -> LinkRetry:
-    """How a client tries its servers: `client.server_join`."""
+def link_times(config: AgentConfig) -> LinkTimes:
+    """How a client tries its servers, by `client.server_join`, and probes them."""
     joined = config.client.get("server_join", {})
     pause_s = seconds_of(joined.get("retry_interval"), PAUSE_MAX_S)
-    return LinkRetry(pause_max_s=pause_s, rounds_max=joined.get("retry_max", 0))
+    return LinkTimes(pause_max_s=pause_s, rounds_max=joined.get("retry_max", 0), idle_s=IDLE_S)
 
 
 def _always(peer: Peer) -> Callable[[], asyncio.Future[Peer]]:

@@ -14,6 +14,7 @@ from yurt.rpc.connection_tasks import ConnectionTasks
 from yurt.rpc.contract import PortMethod
 from yurt.rpc.frames import Answer, Ask, Cancel, Failure, Grant
 from yurt.rpc.sending import Sender
+from yurt.rpc.silence import SilenceWatch
 from yurt.rpc.streams import Inbox, Streams
 from yurt.rpc.wire import ConnectionLost
 
@@ -21,19 +22,31 @@ from yurt.rpc.wire import ConnectionLost
 class Calls:
     """The calls of this end that are in progress. The end that dialled uses odd numbers."""
 
-    def __init__(self, *, is_dialler: bool, sender: Sender, streams: Streams, tasks: ConnectionTasks) -> None:
+    def __init__(
+        self,
+        *,
+        is_dialler: bool,
+        sender: Sender,
+        streams: Streams,
+        tasks: ConnectionTasks,
+        silence: SilenceWatch | None = None,
+    ) -> None:
         self.lost: ConnectionLost | None = None
         """Why no calls can be made any more."""
         self._next_id = 1 if is_dialler else 2
         self._sender = sender
         self._streams = streams
         self._tasks = tasks
+        self._silence = silence
         self._answers: dict[int, asyncio.Future[bytes]] = {}
 
     async def call(self, port: str, method: PortMethod, request: msgspec.Struct) -> Any:
         """One call with one answer; raises what the far end raised, or ConnectionLost."""
         call_id = self._begin(port, method, request)
         answer = self._answers[call_id] = asyncio.get_running_loop().create_future()
+        silence = None if method.is_long_poll else self._silence
+        if silence is not None:
+            silence.call_begins()
         try:
             data = await answer
         except asyncio.CancelledError:
@@ -41,6 +54,8 @@ class Calls:
             raise
         finally:
             del self._answers[call_id]
+            if silence is not None:
+                silence.call_ends()
         return decoded(data, method.answer)
 
     async def stream(
@@ -52,11 +67,13 @@ class Calls:
         """
         call_id = self._begin(port, method, request)
         inbox = self._streams.open(call_id)
-        feeding = None
+        silence, feeding = self._silence, None
         if inputs is not None:
             await self._tasks.wait_running()
             feeding = self._tasks.start("rpc inputs", self._feed(call_id, inputs, inbox))
         is_over = False
+        if silence is not None:
+            silence.call_begins()
         try:
             while True:
                 try:
@@ -71,6 +88,8 @@ class Calls:
                 yield decoded(data, method.item)
         finally:
             self._streams.close(call_id)
+            if silence is not None:
+                silence.call_ends()
             if feeding is not None:
                 feeding.cancel()
             if not is_over:

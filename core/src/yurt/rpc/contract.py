@@ -17,6 +17,7 @@ import msgspec
 
 from yurt.access.calls import CallNeed, need_of
 
+TIMEOUT = "timeout_s"
 ITERATORS = (AsyncIterator, AsyncGenerator)
 
 
@@ -36,6 +37,8 @@ class PortMethod(msgspec.Struct, frozen=True):
     item: Any = None
     input: Any = None
     input_name: str = ""
+    is_long_poll: bool = False
+    """Whether the answer may wait for a change: the caller sends `timeout_s`, itself or in a struct."""
 
     @property
     def is_stream(self) -> bool:
@@ -80,6 +83,9 @@ def _method(name: str, function: Any) -> PortMethod:
         item=get_args(answer)[0] if is_stream else None,
         input=get_args(hints[input_name])[0] if input_name else None,
         input_name=input_name,
+        is_long_poll=any(
+            each.name == TIMEOUT or TIMEOUT in getattr(hints[each.name], "__struct_fields__", ()) for each in parameters
+        ),
     )
 
 

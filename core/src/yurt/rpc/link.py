@@ -5,8 +5,8 @@ error. Servers are tried in turn, the next one at once, all of them again after 
 of its own, so that the clients of a server that ends spread over the others.
 
 A connection is left for the next server when: it ends; the machine behind it is silent (the kernel notices within
-`wire.SILENCE_S`, whatever hangs or was cut off); the process behind it answers nothing for `IDLE_S` + `ANSWER_S`; the
-servers no longer name it; or the client says that it is of no use (`doubt`). When servers are new, some links move to
+`wire.SILENCE_S`, whatever hangs or was cut off); the process behind it answers nothing (`silence`); the servers no
+longer name it; or the client says that it is of no use (`doubt`). When servers are new, some links move to
 them as soon as nothing is under way, so that every server has its share.
 """
 
@@ -15,14 +15,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Welcome
 from yurt.rpc.peer import ConnectionLost, Peer, Served
 from yurt.rpc.server_order import ServerOrder
+from yurt.rpc.silence import WAITING_S, SilenceWatch
 from yurt.rpc.wire import SocketWire
 from yurt.runtime.env import Env
-from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Unavailable, YurtError
 from yurt.sdk.value import Value
 
@@ -32,23 +33,21 @@ LOOK_S = 1.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 PATIENCE_S = 10.0
 """How long a call waits for a connection before it fails."""
-IDLE_S, ANSWER_S = 3.0, 4.0
-"""Silence after which a server is probed, and how long it may take to answer."""
-LONE_ANSWER_S = 12.0
-"""The same without another server: leaving it helps only when its process hangs for good."""
 
 
-class LinkRetry(Value):
-    """How long a link waits between two rounds through its servers, and when it gives up before its first connection.
+class LinkTimes(Value):
+    """How long a link waits between two rounds through its servers, when it gives up before its first connection, and
+    how long an idle connection is silent before it is probed.
 
     `rounds_max` of 0 means never.
     """
 
     pause_max_s: float = PAUSE_MAX_S
     rounds_max: int = 0
+    idle_s: float = WAITING_S
 
 
-USUAL_RETRY = LinkRetry()
+USUAL_TIMES = LinkTimes()
 
 
 class Link:
@@ -62,10 +61,10 @@ class Link:
         serves: Mapping[str, Served],
         env: Env,
         level: int = logging.INFO,
-        retry: LinkRetry = USUAL_RETRY,
+        times: LinkTimes = USUAL_TIMES,
     ) -> None:
         """Connections are logged at `level`, lower for one made for a single call."""
-        self._retry = retry
+        self._times = times
         self.server = ""
         """The name of the server that is connected, or ""."""
         self._order = ServerOrder(addresses, env)
@@ -107,7 +106,9 @@ class Link:
             self._peer.close()
         elif fresh and self._env.random() < len(fresh) / len(named):
             self._order.prefer(fresh)
-            self._moves = True
+            if not self._moves:
+                self._moves = True
+                self._env.call_later(LOOK_S, partial(self._move_when_idle, self._peer))
 
     def doubt(self, reason: str) -> None:
         """Leave the connected server if there is another one."""
@@ -131,7 +132,7 @@ class Link:
 
     async def run(self) -> None:
         """Keep a connection until cancelled; raises Unavailable when the rounds before the first one are over."""
-        pause_s, rounds_left = PAUSE_FIRST_S, self._retry.rounds_max
+        pause_s, rounds_left = PAUSE_FIRST_S, self._times.rounds_max
         while True:
             tried = 0
             while tried < len(self._order.addresses):
@@ -139,10 +140,10 @@ class Link:
                 if await self._use(self._order.next()):
                     pause_s, rounds_left = PAUSE_FIRST_S, 0
             if rounds_left == 1:
-                rounds = self._retry.rounds_max
+                rounds = self._times.rounds_max
                 raise Unavailable(f"retry_max: no server could be reached in {rounds} rounds: {self._problem}")
             rounds_left -= 1
-            pause_s = min(pause_s * 2, self._retry.pause_max_s)
+            pause_s = min(pause_s * 2, self._times.pause_max_s)
             await self._env.sleep(pause_s * (1 + self._env.random()) / 2)
 
     async def _use(self, address: str) -> bool:
@@ -167,7 +168,16 @@ class Link:
         self._reported_problems[address] = str(error)
 
     async def _carry(self, wire: SocketWire, address: str, welcome: Welcome) -> None:
-        peer = Peer(wire, serves=self._serves, is_dialler=True)
+        def leave(silent_s: float) -> None:
+            log.warning("server %s has said nothing for %g s", self.server, silent_s)
+            wire.abort()
+            peer.close()
+
+        idle_s = self._times.idle_s
+        silence = SilenceWatch(
+            wire, self._env, idle_s=idle_s, is_lone=lambda: len(self._order.addresses) == 1, on_silence=leave
+        )
+        peer = Peer(wire, serves=self._serves, is_dialler=True, silence=silence)
         self._peer, self.server, self._known_as, self._moves = peer, welcome.name, welcome.rpc_addr or address, False
         self._open.set()
         for on_open in self._listeners:
@@ -175,35 +185,21 @@ class Link:
         self._problem = "the connection has ended"
         self._reported_problems.clear()
         log.log(self._level, "connected to server: name=%s address=%s", welcome.name, address)
+        silence.start()
         try:
-            async with asyncio.TaskGroup() as group:
-                watching = supervised(group, "watch the connection", self._watch(wire, peer))
-                await peer.run()
-                watching.cancel()
+            await peer.run()
         finally:
+            silence.stop()
             self._open.clear()
             self._peer, self.server, self._known_as = None, "", ""
         log.warning("the connection to server %s at %s has ended", welcome.name, address)
 
-    async def _watch(self, wire: SocketWire, peer: Peer) -> None:
-        """Leave a server that does not answer, or that should have fewer clients."""
-        clock, probed_s = asyncio.get_running_loop().time, 0.0
-        while True:
-            is_probed = probed_s > wire.arrived_s
-            answer_s = ANSWER_S if len(self._order.addresses) > 1 else LONE_ANSWER_S
-            left_s = (probed_s + answer_s if is_probed else wire.arrived_s + IDLE_S) - clock()
-            if left_s > 0:
-                # Not a second at a time, which would wake a host often; what changes meanwhile is seen ANSWER_S later.
-                await self._env.sleep(min(left_s, LOOK_S if self._moves else ANSWER_S))
-            elif is_probed:
-                log.warning("server %s has said nothing for %g s", self.server, clock() - wire.arrived_s)
-                wire.abort()
-                peer.close()
-                return
-            else:
-                # The limit counts from here, not from what came last: this process itself may have been stopped.
-                probed_s = clock()
-                wire.write(b"")
-            if self._moves and peer.is_idle:
-                log.info("going from server %s to another one: there are more of them now", self.server)
-                peer.close()
+    def _move_when_idle(self, peer: Peer) -> None:
+        """Leave a server that should have fewer clients."""
+        if self._peer is not peer or not peer.is_open:
+            return
+        if peer.is_idle:
+            log.info("going from server %s to another one: there are more of them now", self.server)
+            peer.close()
+        else:
+            self._env.call_later(LOOK_S, partial(self._move_when_idle, peer))

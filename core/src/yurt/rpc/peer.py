@@ -26,6 +26,7 @@ from yurt.rpc.intake import Abuse, Intake
 from yurt.rpc.rate import Rate
 from yurt.rpc.sending import Sender
 from yurt.rpc.serving import Served, Serving
+from yurt.rpc.silence import SilenceWatch
 from yurt.rpc.streams import Streams
 from yurt.rpc.wire import ConnectionLost, Wire
 from yurt.runtime.peer_lines import one_line
@@ -40,9 +41,10 @@ class Peer:
 
     def __init__(
         self, wire: Wire, *, serves: Mapping[str, Served], is_dialler: bool, rate: Rate | None = None,
-        warn: Callable[[str], None] = log.warning,
+        silence: SilenceWatch | None = None, warn: Callable[[str], None] = log.warning,
     ) -> None:  # fmt: skip
-        """`rate` limits the far end's calls. `warn` logs protocol violations of a far end."""
+        """`rate` limits the far end's calls. `silence` gets the begin and the end of each call of this end. `warn` logs
+        protocol violations of a far end."""
         self._warn = warn
         self._wire = wire
         self._is_dialler = is_dialler
@@ -50,7 +52,9 @@ class Peer:
         self._sender = Sender(wire, intake=self._intake)
         self._streams = Streams(self._sender)
         self._tasks = ConnectionTasks()
-        self._calls = Calls(is_dialler=is_dialler, sender=self._sender, streams=self._streams, tasks=self._tasks)
+        self._calls = Calls(
+            is_dialler=is_dialler, sender=self._sender, streams=self._streams, tasks=self._tasks, silence=silence
+        )
         self._serving = Serving(
             serves, sender=self._sender, streams=self._streams, tasks=self._tasks, intake=self._intake
         )
