@@ -12,7 +12,7 @@ from yurt.access.calls import CallerKind, ProvenCaller, allowed
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import WINDOW
 from yurt.rpc.peer import ConnectionLost, Peer, Served
-from yurt.rpc.proxy import far_port
+from yurt.rpc.proxy import NoAnswer, Terms, far_port
 from yurt.sdk.errors import Invalid, NotFound, Unavailable
 from yurt.sdk.value import Value
 from yurt.testing.cluster_models.wires import wire_pair
@@ -122,6 +122,18 @@ async def test_both_ends_call_each_other() -> None:
         )
         assert answers == [Thing(name=f"thing {number}", size=number) for number in range(200)]
         assert await pair.ports[0].find("plain") == Thing(name="plain", size=3)
+
+
+async def test_a_call_that_takes_too_long_fails_and_is_cancelled_at_the_other_end() -> None:
+    async with joined() as pair:
+        port = far_port(
+            contract_of(ThingPort), "things", pair._getter(pair.peers[0]), terms=Terms(limits_s={"wait": 0.05})
+        )
+        with pytest.raises(NoAnswer, match=r"things\.wait within"):
+            await port.wait()
+        async with asyncio.timeout(10):
+            await pair.things[1].was_cancelled.wait()
+        assert await pair.ports[0].find("next") == Thing(name="next", size=3)
 
 
 async def test_errors_keep_their_kind_and_a_bug_does_not_end_the_connection() -> None:

@@ -40,19 +40,22 @@ class Calls:
         self._silence = silence
         self._answers: dict[int, asyncio.Future[bytes]] = {}
 
-    async def call(self, port: str, method: PortMethod, request: msgspec.Struct) -> Any:
-        """One call with one answer; raises what the far end raised, or ConnectionLost."""
-        call_id = self._begin(port, method, request)
-        answer = self._answers[call_id] = asyncio.get_running_loop().create_future()
+    async def call(self, port: str, method: PortMethod, request: msgspec.Struct, limit_s: float) -> Any:
+        """One call with one answer; raises what the far end raised, ConnectionLost, or TimeoutError."""
+        call_id, loop = self._begin(port, method, request), asyncio.get_running_loop()
+        answer = self._answers[call_id] = loop.create_future()
+        # A timer that ends the future: `asyncio.timeout` is three more calls and cancels the task.
+        limit = loop.call_later(limit_s, _time_out, answer)
         silence = None if method.is_long_poll else self._silence
         if silence is not None:
             silence.call_begins()
         try:
             data = await answer
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, TimeoutError):
             self._sender.post(Cancel(call_id))
             raise
         finally:
+            limit.cancel()
             del self._answers[call_id]
             if silence is not None:
                 silence.call_ends()
@@ -135,3 +138,8 @@ class Calls:
         except Exception as error:
             self._sender.post(Cancel(call_id))
             inbox.fail(error)
+
+
+def _time_out(answer: asyncio.Future[bytes]) -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError())

@@ -9,6 +9,10 @@ from typing import Any
 from yurt.runtime.supervise import supervised
 
 
+def _ignore() -> None:
+    """Nothing is to be done at the end of a task."""
+
+
 class ConnectionTasks:
     """Tasks in the group of the connection's `run`."""
 
@@ -27,13 +31,23 @@ class ConnectionTasks:
         await self._runs.wait()
 
     def start(
-        self, name: str, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None] | None = None
+        self,
+        name: str,
+        work: Coroutine[Any, Any, None],
+        *,
+        on_error: Callable[[Exception], None] | None = None,
+        on_end: Callable[[], None] = _ignore,
     ) -> asyncio.Task[None]:
-        """Start a task; `on_error` is called with its exception."""
+        """Start a task; `on_error` is called with its exception, `on_end` when it has ended."""
         assert self._group is not None
-        task = supervised(self._group, name, work, on_error=on_error)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            on_end()
+
+        # One callback for all: the loop runs each by itself, for each served call.
+        task = supervised(self._group, name, work, on_error=on_error, on_end=ended)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
         return task
 
     def cancel(self) -> None:

@@ -31,7 +31,7 @@ class Intake:
         self._wire = wire
         self._is_dialler = is_dialler
         self._bucket = Bucket(rate, asyncio.get_running_loop().time()) if rate is not None else None
-        self._unread_bytes = 0
+        self._is_full = False
         self._rests = False
         self._refused = 0
 
@@ -54,8 +54,10 @@ class Intake:
 
     def set_unread(self, count: int) -> None:
         """Record how many bytes wait to be read by the far end."""
-        self._unread_bytes = count
-        self._set_reading()
+        is_full = not self._is_dialler and count > UNREAD_BYTES_MAX
+        if is_full != self._is_full:
+            self._is_full = is_full
+            self._set_reading()
 
     @property
     def refusal(self) -> str:
@@ -68,5 +70,4 @@ class Intake:
         self._set_reading()
 
     def _set_reading(self) -> None:
-        is_full = not self._is_dialler and self._unread_bytes > UNREAD_BYTES_MAX
-        self._wire.read_on(not (self._rests or is_full))
+        self._wire.read_on(not (self._rests or self._is_full))

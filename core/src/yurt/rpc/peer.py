@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -70,9 +70,9 @@ class Peer:
         """Whether no call of the far end is being served."""
         return self._serving.is_idle
 
-    async def call(self, port: str, method: PortMethod, request: msgspec.Struct) -> Any:
-        """One call with one answer; raises what the far end raised, or ConnectionLost."""
-        return await self._calls.call(port, method, request)
+    def call(self, port: str, method: PortMethod, request: msgspec.Struct, *, limit_s: float) -> Awaitable[Any]:
+        """One call with one answer; raises what the far end raised, ConnectionLost, or TimeoutError."""
+        return self._calls.call(port, method, request, limit_s)
 
     def stream(
         self, port: str, method: PortMethod, request: msgspec.Struct, inputs: AsyncIterator[Any] | None = None

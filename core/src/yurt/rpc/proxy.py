@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
@@ -108,8 +107,7 @@ async def _answer(
     does not count as waiting for the answer."""
     while True:
         try:
-            async with asyncio.timeout(limit_s):
-                return await peer.call(port, method, request)
+            return await peer.call(port, method, request, limit_s=limit_s)
         except ConnectionLost:
             if get_next is None:
                 raise

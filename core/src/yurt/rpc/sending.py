@@ -56,7 +56,12 @@ class Sender:
         self._intake.set_unread(self._bytes)
 
     def _gathered(self) -> list[AnyFrame]:
-        gathered: list[AnyFrame] = []
+        if self._bytes <= GATHER_BYTES:  # all of them, as nearly always
+            gathered = [*self._frames]
+            self._frames.clear()
+            self._bytes = 0
+            return gathered
+        gathered = []
         size = 0
         while self._frames and size < GATHER_BYTES:
             frame = self._frames.popleft()

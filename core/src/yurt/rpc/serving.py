@@ -84,9 +84,9 @@ class Serving:
         if method.is_stream:
             self._streams.open(ask.id)
         work = self._carry_out(ask, method, served)
-        task = self._tasks.start(ask.method, work, lambda _: self._broke(ask))
-        self._calls[ask.id] = task
-        task.add_done_callback(lambda _: self._forget(ask.id))
+        self._calls[ask.id] = self._tasks.start(
+            ask.method, work, on_error=lambda _: self._broke(ask), on_end=lambda: self._forget(ask.id)
+        )
 
     def cancel(self, call_id: int) -> None:
         """The far end has cancelled the call."""

@@ -20,10 +20,11 @@ def supervised(
     coroutine: Coroutine[Any, Any, None],
     *,
     on_error: Callable[[Exception], None] | None = None,
+    on_end: Callable[[asyncio.Task[None]], None] | None = None,
 ) -> asyncio.Task[None]:
     """Run work in a group so that its failure leaves the group alive; its exception is logged and given to `on_error`.
 
-    Cancellation passes through. An exception in `on_error` is logged too.
+    Cancellation passes through. An exception in `on_error` is logged too. `on_end` is called when the task has ended.
     """
 
     async def run() -> None:
@@ -33,8 +34,13 @@ def supervised(
             log.exception("background work failed: name=%s", name)
             _handle(name, error, on_error)
 
+    def ended(task: asyncio.Task[None]) -> None:
+        coroutine.close()  # cancelled before its first turn, it would never be awaited
+        if on_end is not None:
+            on_end(task)
+
     task = group.create_task(run(), name=name)
-    task.add_done_callback(lambda _: coroutine.close())  # cancelled before its first turn, it would never be awaited
+    task.add_done_callback(ended)
     return task
 
 

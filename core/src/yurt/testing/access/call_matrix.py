@@ -36,6 +36,7 @@ from yurt.rpc.dialling import Dialler, Security
 from yurt.rpc.frames import Hello
 from yurt.rpc.listener import Caller, PeerSession
 from yurt.rpc.peer import Peer, Served
+from yurt.rpc.proxy import ANSWER_LIMIT_S
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, YurtError
 from yurt.sdk.value import replace
@@ -152,7 +153,7 @@ async def _is_carried_out(admitted: list[str], connection: Peer, offered: str, c
             async for _ in connection.stream(offered, call.method, request, inputs):
                 pass
         else:
-            await connection.call(offered, call.method, request)
+            await connection.call(offered, call.method, request, limit_s=ANSWER_LIMIT_S)
     except (Invalid, NotFound, PermissionDenied):
         # On a connection of another kind the same name may stand for another port.
         return admitted == [call.name]

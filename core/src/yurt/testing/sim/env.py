@@ -57,8 +57,9 @@ class SimEnv:
         timer = loop.call_at(loop._now_s + seconds, _set_result_unless_done, future)
         try:
             await future
-        finally:
-            timer.cancel()
+        except BaseException:
+            timer.cancel()  # with the wait: a timer that was due needs no end
+            raise
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
         """As `asyncio.timeout`, in virtual time."""

@@ -99,24 +99,24 @@ class SimTask(asyncio.Task[Any]):
 
 
 class SimHandle(msgspec.Struct, gc=False):
-    """A callback. It has no debug mode, only the fields that the loop reads, and is made by C code: a run makes
-    millions of handles."""
+    """A callback, None when it is cancelled. It has no debug mode, only the fields that the loop reads, and is made by
+    C code: a run makes millions of handles."""
 
     _callback: Any
     _args: tuple[Any, ...]
     _context: contextvars.Context
-    _cancelled: bool = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._callback})"
 
     def cancel(self) -> None:
         """Never run the callback; the loop drops a timer when it is due."""
-        self._cancelled, self._callback, self._args = True, None, ()
+        self._callback = None
+        self._args = ()
 
     def cancelled(self) -> bool:
         """Whether it was cancelled."""
-        return self._cancelled
+        return self._callback is None
 
 
 class SimTimer(SimHandle, gc=False, kw_only=True):
@@ -184,7 +184,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self, delay: float, callback: Any, *args: Any, context: Any = None
     ) -> SimTimer:
         """Call a function after virtual seconds."""
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        if self._closed:  # type: ignore[attr-defined]
+            self._check_closed()  # type: ignore[attr-defined]
+        when = self._now_s + delay
+        timer = SimTimer(callback, args, contextvars.copy_context() if context is None else context, _when=when)
+        heapq.heappush(self._timers, (when, next(self._order), timer))
+        return timer
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> SimHandle:  # type: ignore[override]
         """Call a function in the next turn."""
@@ -199,7 +204,7 @@ class SimLoop(asyncio.BaseEventLoop):
         ready, timers, pop = self._ready, self._timers, heapq.heappop  # type: ignore[attr-defined]
         turns = 0
         while True:
-            while timers and timers[0][2]._cancelled:
+            while timers and timers[0][2]._callback is None:
                 pop(timers)
             if ready:
                 turns += 1
@@ -214,14 +219,15 @@ class SimLoop(asyncio.BaseEventLoop):
                 raise Stuck("no timer is set and nothing is ready")
             while timers and timers[0][0] <= self._now_s:
                 timer = pop(timers)[2]
-                if not timer._cancelled:
+                if timer._callback is not None:
                     ready.append(timer)
             for _ in range(len(ready)):
                 handle = ready.popleft()
-                if handle._cancelled or (self.paused and self._hold(handle)):
+                callback = handle._callback
+                if callback is None or (self.paused and self._hold(handle)):
                     continue
                 try:
-                    handle._context.run(handle._callback, *handle._args)
+                    handle._context.run(callback, *handle._args)
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as error:

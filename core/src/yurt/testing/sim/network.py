@@ -236,19 +236,16 @@ class Transport(asyncio.Transport):
 
     def _send(self, data: bytes | None) -> None:
         self._under_way.append(data)
-        self._bytes_waiting += len(data or b"")
+        if data:
+            self._bytes_waiting += len(data)
         if self._bytes_waiting > HIGH_WATER and not self._is_writer_paused and self._protocol is not None:
             self._is_writer_paused = True
             self._call(self._protocol.pause_writing)
         if not self._is_sending:
             self._is_sending = True
-            self._plan()
-
-    def _plan(self) -> None:
-        """Deliver the next message after its delay."""
-        now_s = self._loop._now_s
-        self._last_s = max(self._last_s, now_s + self._network.delay_s(self.host, self.other.host))
-        self._pass_on_at(self._last_s, now_s)
+            now_s = self._loop._now_s
+            self._last_s = max(self._last_s, now_s + self._network.delay_s(self.host, self.other.host))
+            self._pass_on_at(self._last_s, now_s)
 
     def _pass_on_at(self, at_s: float, since_s: float) -> None:
         """Deliver later, as the receiver: what was sent arrives although its sender is paused by then."""
@@ -259,7 +256,8 @@ class Transport(asyncio.Transport):
         if self._is_gone:
             self._under_way.clear()
             return
-        if self._network.is_cut(self.host, self.other.host) or self.other._is_gone:
+        other, network = self.other, self._network
+        if other._is_gone or (network.cut and network.is_cut(self.host, other.host)):
             if self._loop.time() - since_s >= SILENCE_S:
                 self.break_off()
             else:
@@ -267,8 +265,9 @@ class Transport(asyncio.Transport):
             return
         while self._under_way:
             data = self._under_way.popleft()
-            self._bytes_waiting -= len(data or b"")
-            self.other._arrive(data)
+            if data:
+                self._bytes_waiting -= len(data)
+            other._arrive(data)
         self._is_sending = False
         if self._is_writer_paused and self._bytes_waiting <= LOW_WATER:
             self._is_writer_paused = False
