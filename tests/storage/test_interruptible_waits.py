@@ -59,3 +59,43 @@ async def test_a_timeout_of_the_wait_itself_stays_one() -> None:
 
     with pytest.raises(TimeoutError):
         await Interrupt().guard(late())
+
+
+async def test_a_wait_does_not_begin_after_the_interrupt() -> None:
+    interrupt, begun = Interrupt(), list[bool]()
+
+    async def begin() -> None:
+        begun.append(True)
+
+    interrupt.raise_()
+    await ended(interrupt, begin())
+    assert begun == []
+
+
+async def test_the_owner_of_a_task_cancels_it_during_an_interrupt() -> None:
+    interrupt = Interrupt()
+    waiting = asyncio.ensure_future(interrupt.guard(forever()))
+    await asyncio.sleep(0)
+    interrupt.raise_()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+@pytest.mark.parametrize("is_caught", [False, True], ids=["the wait has ended", "the wait ends normally"])
+async def test_an_interrupt_leaves_no_cancellation_behind(is_caught: bool) -> None:
+    interrupt, task = Interrupt(), asyncio.current_task()
+
+    async def wait() -> int:
+        if is_caught:
+            asyncio.get_running_loop().call_soon(interrupt.raise_)
+            with pytest.raises(asyncio.CancelledError):
+                await forever()
+        else:
+            interrupt.raise_()
+        return 3
+
+    assert await interrupt.guard(wait()) == 3
+    await asyncio.sleep(0)
+    assert task is not None
+    assert task.cancelling() == 0
