@@ -11,15 +11,17 @@ Servers reach it through `EtcdChannel`, in the place of a gRPC channel: the mess
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import math
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from yurt.storage.etcd.messages import Message, message
-from yurt.testing.sim.etcd_store import FOREVER, EtcdError, EtcdStore, is_within
+from yurt.testing.sim.etcd_store import EtcdError, EtcdStore, is_within
 from yurt.testing.sim.loop import PROCESS
 from yurt.testing.sim.network import SimNetwork
 
@@ -29,6 +31,8 @@ LOOK_S = 0.1
 WATCH_S = (0.0005, 0.003)
 VERSION = "3.5.21"
 CLIENT_PORT = 2379
+WRITES = frozenset({"Put", "Txn", "DeleteRange"})
+SHARED_RESPONSES_MAX = 8
 
 
 def _ignore(*_: object) -> None:
@@ -68,8 +72,9 @@ class SimEtcd:
         self._network = network
         self._chance = random.Random(f"etcd {seed}")
         self._election_at = 0.0
-        self._watches: dict[Watch, None] = {}
-        """Those that wait for a change, in the order of their creation."""
+        self._member_ids = {host: 101 + at for at, host in enumerate(hosts)}
+        self._watched: dict[tuple[bytes, bytes], WatchedRange] = {}
+        """The ranges of the open watches, in the order of their first watch."""
         self._statuses: dict[tuple[object, ...], Message] = {}
         """The answers about the present revision, by what they say: most of them say the same."""
 
@@ -123,35 +128,46 @@ class SimEtcd:
         if name == "Status":  # asked many times a second, and answered by the member alone
             return await self._own_status(host)
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._answer(host, service, name, request)
+            return await self._answer(host, service, name, request, self._network.loop.time() + timeout_s)
         except TimeoutError:
             raise _error("DEADLINE_EXCEEDED", "Deadline Exceeded") from None
         except EtcdError as error:
             raise _error(error.code, error.details) from None
 
-    async def _answer(self, host: str, service: str, name: str, request: Message) -> Message:
+    async def _answer(self, host: str, service: str, name: str, request: Message, deadline: float) -> Message:
         process = PROCESS.get()
         if process is not None and process.is_dead:
-            await asyncio.Event().wait()
-        is_write = (service, name) in (("KV", "Put"), ("KV", "Txn"), ("KV", "DeleteRange"))
-        await asyncio.sleep(self._chance.uniform(*(WRITE_S if is_write else READ_S)) + (self.slow_s if is_write else 0))
+            await self._wait(math.inf, deadline)
+        is_write = name in WRITES
+        delay_s = self._chance.uniform(*WRITE_S) + self.slow_s if is_write else self._chance.uniform(*READ_S)
+        await self._wait(delay_s, deadline)
         if host in self.down:
             raise _error("UNAVAILABLE", "failed to connect to all addresses")
-        while not self.is_serving(host):  # noqa: ASYNC110 - several conditions on virtual time
-            await asyncio.sleep(LOOK_S)
+        while not self.is_serving(host):
+            await self._wait(LOOK_S, deadline)
         is_lost = is_write and self._chance.random() < self.lost_answers
         if is_lost and self._chance.random() < 0.5:
-            await self._never()
+            await self._never(deadline)
         if is_write and self.has_no_space:
             raise _error("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded")
         answer = self._carry_out(host, service, name, request)
         if is_lost:
-            await self._never()
-        await asyncio.sleep(self._chance.uniform(*READ_S))
+            await self._never(deadline)
+        await self._wait(self._chance.uniform(*READ_S), deadline)
         if host in self.down:
             raise _error("UNAVAILABLE", "Socket closed")
         return answer
+
+    async def _wait(self, seconds: float, deadline: float) -> None:
+        """Let time pass; raises TimeoutError at the deadline of a call, or after it if the process was paused.
+
+        `asyncio.timeout` would make several objects for each call.
+        """
+        loop = self._network.loop
+        left_s = deadline - loop.time()
+        await asyncio.sleep(min(seconds, left_s))
+        if seconds >= left_s or loop.time() >= deadline:
+            raise TimeoutError
 
     async def _own_status(self, host: str) -> Message:
         await asyncio.sleep(self._chance.uniform(*READ_S))
@@ -162,26 +178,26 @@ class SimEtcd:
             raise _error("UNAVAILABLE", "failed to connect to all addresses")
         return self._status(host)
 
-    async def _never(self) -> None:
+    async def _never(self, deadline: float) -> None:
         """Leave the outcome of a call unknown: it times out, or etcd answers that it cannot tell."""
         if self._chance.random() < 0.5:
-            await asyncio.sleep(self._chance.uniform(0.05, 1.0))
+            await self._wait(self._chance.uniform(0.05, 1.0), deadline)
             raise _error("UNAVAILABLE", "etcdserver: request timed out, possibly due to connection lost")
-        await asyncio.Event().wait()
+        await self._wait(math.inf, deadline)
 
     def _carry_out(self, host: str, service: str, name: str, request: Message) -> Message:
         if service == "KV":
             before = self.store.revision
             answer = self.store.call(name, request)
-            answer.header.member_id = self._member_id(host)
-            answer.header.raft_term = self.term
+            header = answer.header
+            header.member_id, header.raft_term = self._member_ids[host], self.term
             if self.store.revision != before:
                 self._notify(before)
                 self._on_write(self, host, before)
             return answer
         if (service, name) == ("Cluster", "MemberList"):
             members = [
-                message("Member", ID=self._member_id(each), name=self.names.get(each, "")) for each in self.hosts
+                message("Member", ID=self._member_ids[each], name=self.names.get(each, "")) for each in self.hosts
             ]
             return message("MemberListResponse", header=self._header(host), members=members)
         if (service, name) == ("Maintenance", "MoveLeader"):
@@ -193,7 +209,7 @@ class SimEtcd:
     def _move(self, host: str, request: Message) -> Message:
         if host != self.leader:
             raise _error("FAILED_PRECONDITION", "etcdserver: not leader")
-        target = next((each for each in self.hosts if self._member_id(each) == request.targetID), "")
+        target = next((each for each in self.hosts if self._member_ids[each] == request.targetID), "")
         if not target or not self.is_joined(host, target):
             raise _error("UNAVAILABLE", "etcdserver: request timed out, leader transfer took too long")
         self.lead(target)
@@ -202,15 +218,12 @@ class SimEtcd:
     def _alarm(self, host: str, request: Message) -> Message:
         if request.action == 2:
             self.has_no_space = False
-        alarms = [message("AlarmMember", memberID=self._member_id(host), alarm=1)] if self.has_no_space else []
+        alarms = [message("AlarmMember", memberID=self._member_ids[host], alarm=1)] if self.has_no_space else []
         return message("AlarmResponse", header=self._header(host), alarms=alarms)
-
-    def _member_id(self, host: str) -> int:
-        return 101 + self.hosts.index(host)
 
     def _header(self, host: str) -> Message:
         return message(
-            "ResponseHeader", revision=self.store.revision, member_id=self._member_id(host), raft_term=self.term
+            "ResponseHeader", revision=self.store.revision, member_id=self._member_ids[host], raft_term=self.term
         )
 
     def _status(self, host: str) -> Message:
@@ -227,7 +240,7 @@ class SimEtcd:
             "StatusResponse",
             header=self._header(host),
             version=VERSION,
-            leader=self._member_id(self.leader) if is_serving else 0,
+            leader=self._member_ids[self.leader] if is_serving else 0,
             raftTerm=self.term,
             raftIndex=self.store.revision,
             raftAppliedIndex=self.store.revision,
@@ -236,12 +249,11 @@ class SimEtcd:
 
     def _notify(self, before: int) -> None:
         """Wake the watches of the keys changed after a revision."""
-        changed = [event.key for event in self.store.events_after(before, b"", FOREVER)]
-        for watch in self._watches:
-            if any(is_within(key, watch.key, watch.range_end) for key in changed):
-                watch.moved.set()
-            elif not watch.moved.is_set():
-                watch.seen = self.store.revision
+        changed = self.store.keys_changed_after(before)
+        for watched in self._watched.values():
+            if any(is_within(key, watched.key, watched.range_end) for key in changed):
+                for watch in watched.change(before, self.store.revision):
+                    watch.wake(self._chance.uniform(*WATCH_S))
 
     async def watch(self, host: str, create: Message) -> AsyncIterator[Message]:
         """The responses of a watch at a member."""
@@ -249,47 +261,106 @@ class SimEtcd:
         if host in self.down:
             raise _error("UNAVAILABLE", "failed to connect to all addresses")
         yield message("WatchResponse", header=self._header(host), created=True)
-        watch = Watch(create, create.start_revision - 1 if create.start_revision else self.store.revision)
-        self._watches[watch] = None
+        bounds = create.key, create.range_end
+        watched = self._watched.setdefault(bounds, WatchedRange(*bounds, self.store.revision))
+        watch = Watch(create.start_revision - 1 if create.start_revision else self.store.revision)
+        watched.watches[watch] = None
+        is_compacted = watch.seen + 1 < self.store.compacted
         try:
             while host not in self.down:
-                if watch.seen + 1 < self.store.compacted:
+                if is_compacted or watched.is_compacted_for(watch, self.store.compacted):
                     yield message("WatchResponse", canceled=True, compact_revision=self.store.compacted)
                     return
                 if not self.is_serving(host):
                     await asyncio.sleep(LOOK_S)
-                elif found := self._changes_for(watch):
-                    yield message("WatchResponse", header=self._header(host), events=found)
+                elif found := watched.changes_for(watch, self.store):
+                    yield found
                 else:
-                    await watch.moved.wait()
-                    await asyncio.sleep(self._chance.uniform(*WATCH_S))
+                    await watch.wait_change()
         finally:
-            del self._watches[watch]
+            del watched.watches[watch]
+            if not watched.watches:
+                del self._watched[bounds]
         raise _error("UNAVAILABLE", "Socket closed")
-
-    def _changes_for(self, watch: Watch) -> list[Message]:
-        """The changes that a watch has not received; marks them as received."""
-        watch.moved.clear()
-        found = [event.message for event in self.store.events_after(watch.seen, watch.key, watch.range_end)]
-        watch.seen = max(watch.seen, self.store.revision)
-        return found
 
     def fail_host(self, host: str) -> None:
         """Take a member down with its host."""
         self.down.add(host)
-        for watch in self._watches:
-            watch.moved.set()
+        for watched in self._watched.values():
+            for watch in watched.watches:
+                watch.wake(0.0)
 
 
 class Watch:
-    """The key range of a watch, and the revision up to which it has received all changes."""
+    """One watch, and the revision up to which it has received all changes."""
 
-    def __init__(self, create: Message, seen: int) -> None:
-        self.key = create.key
-        self.range_end = create.range_end
+    def __init__(self, seen: int) -> None:
         self.seen = seen
-        self.moved = asyncio.Event()
-        """Set when something that it wants has changed."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._context = contextvars.copy_context()
+        """That of the watching process: a paused process receives nothing."""
+
+    async def wait_change(self) -> None:
+        """Return after `wake`."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def wake(self, delay_s: float) -> None:
+        """End the wait after a delay; does nothing if the watch does not wait or its end is near already."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            asyncio.get_running_loop().call_later(delay_s, _end, waiter, context=self._context)
+
+
+class WatchedRange:
+    """A range of keys and its watches, which share responses: servers watch the same two ranges.
+
+    Therefore the header of a response with events names no member.
+    """
+
+    def __init__(self, key: bytes, range_end: bytes, revision: int) -> None:
+        self.key = key
+        self.range_end = range_end
+        self.watches: dict[Watch, None] = {}
+        """In the order of their creation."""
+        self._changed_at = revision
+        """The revision of the last change; when the first watch begins, the present one, for it is unknown."""
+        self._responses: dict[tuple[int, int], Message | None] = {}
+        """By the revisions after which they begin and of their last change."""
+
+    def change(self, before: int, revision: int) -> Iterable[Watch]:
+        """Record the first change after the revision `before`; returns the watches."""
+        for watch in self.watches:
+            if watch.seen >= self._changed_at:
+                watch.seen = max(watch.seen, before)
+        self._changed_at = revision
+        return self.watches
+
+    def is_compacted_for(self, watch: Watch, compacted: int) -> bool:
+        """Whether changes that a watch has not received may be gone."""
+        return watch.seen < self._changed_at and watch.seen + 1 < compacted
+
+    def changes_for(self, watch: Watch, store: EtcdStore) -> Message | None:
+        """The response with the changes that a watch has not received, None without any; marks them as received."""
+        if watch.seen >= self._changed_at:
+            return None
+        bounds = watch.seen, self._changed_at
+        if bounds not in self._responses:
+            if len(self._responses) >= SHARED_RESPONSES_MAX:
+                self._responses.clear()
+            events = [event.message for event in store.events_after(watch.seen, self.key, self.range_end)]
+            header = {"revision": store.revision}
+            self._responses[bounds] = message("WatchResponse", header=header, events=events) if events else None
+        watch.seen = self._changed_at
+        return self._responses[bounds]
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class EtcdChannel:

@@ -60,16 +60,20 @@ class EtcdStore:
         """Execute a call of the service KV; raises EtcdError."""
         return self._now[name](request)
 
-    def header(self) -> Message:
-        """The header of a response."""
-        return message("ResponseHeader", revision=self.revision)
+    def header(self) -> dict[str, int]:
+        """The fields of a response's header: protobuf builds nested messages from fields faster than it copies them."""
+        return {"revision": self.revision}
 
     def events_after(self, revision: int, key: bytes, range_end: bytes) -> list[StoredEvent]:
         """The events of a range after a revision, in order."""
         start = bisect_right(self._revisions, revision)
         return [event for event in self._events[start:] if is_within(event.key, key, range_end)]
 
-    def _record(self, key: bytes, kind: int, row: Message) -> None:
+    def keys_changed_after(self, revision: int) -> list[bytes]:
+        """The keys of the events after a revision, in order."""
+        return [event.key for event in self._events[bisect_right(self._revisions, revision) :]]
+
+    def _record(self, key: bytes, kind: int, row: dict[str, Any]) -> None:
         """Add an event at the present revision."""
         self._events.append(StoredEvent(key, message("Event", type=kind, kv=row)))
         self._revisions.append(self.revision)
@@ -91,16 +95,16 @@ class EtcdStore:
         at = bisect_left(self._keys, key)
         return self._keys[at] if at < len(self._keys) and is_within(self._keys[at], key, range_end) else b""
 
-    def _kv(self, key: bytes, *, keys_only: bool = False) -> Message:
+    def _kv(self, key: bytes, *, keys_only: bool = False) -> dict[str, Any]:
+        """The fields of a key's message."""
         row = self._rows[key]
-        return message(
-            "KeyValue",
-            key=key,
-            create_revision=row.created,
-            mod_revision=row.modified,
-            version=row.version,
-            value=b"" if keys_only else row.value,
-        )
+        return {
+            "key": key,
+            "create_revision": row.created,
+            "mod_revision": row.modified,
+            "version": row.version,
+            "value": b"" if keys_only else row.value,
+        }
 
     def _found(self, key: bytes, range_end: bytes) -> list[bytes]:
         if not range_end:
@@ -136,7 +140,7 @@ class EtcdStore:
         for key in keys:
             del self._rows[key]
             del self._keys[bisect_left(self._keys, key)]
-            self._record(key, 1, message("KeyValue", key=key, mod_revision=self.revision))
+            self._record(key, 1, {"key": key, "mod_revision": self.revision})
 
     def _txn(self, request: Message) -> Message:
         for branch in (request.success, request.failure):
@@ -154,8 +158,9 @@ class EtcdStore:
             return message("ResponseOp", response_range=self.range(operation.request_range))
         if kind == "request_put":
             self.revision = before + 1
-            self._store(operation.request_put.key, operation.request_put.value)
-            return message("ResponseOp", response_put=message("PutResponse", header=self.header()))
+            put = operation.request_put
+            self._store(put.key, put.value)
+            return message("ResponseOp", response_put={"header": self.header()})
         asked = operation.request_delete_range
         found = self._found(asked.key, asked.range_end)
         if found:
@@ -188,6 +193,8 @@ class EtcdStore:
 
 def _check_branch(branch: Sequence[Message]) -> None:
     """Refuse a branch that puts a key twice, or puts and deletes it."""
+    if len(branch) < 2:
+        return
     puts = [each.request_put.key for each in branch if each.WhichOneof("request") == "request_put"]
     removed = [each.request_delete_range for each in branch if each.WhichOneof("request") == "request_delete_range"]
     is_removed = any(is_within(key, gone.key, gone.range_end) for gone in removed for key in puts)
