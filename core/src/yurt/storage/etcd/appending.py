@@ -68,7 +68,8 @@ class Appender:
         """
         value, head = encode_entry(first_index, commands, term.head.digest)
         self._check_quota(len(value))
-        store = [put(self._keys.entry(first_index), value), put(self._keys.head, encode_head(head))]
+        renewal = self._leading.renewal(term)
+        store = [put(self._keys.entry(first_index), value), put(self._keys.head, encode_head(head)), *renewal]
         compare = [self._leading.fence(term), is_value(self._keys.head, encode_head(term.head))]
         look = get(self._keys.lead, self._keys.lead_end)
         try:
@@ -89,7 +90,7 @@ class Appender:
             raise Conflict("another server leads by now, nothing was stored")
         term.head = head
         self._quota_usage.appended.add(answer.header.revision, len(value))
-        self._leading.answered()
+        term.answered(self._leading.env.monotonic(), is_renewed=bool(renewal))
 
     def _check_quota(self, size: int) -> None:
         """Raises LogFull when the quota leaves no space for an entry of this size."""

@@ -51,6 +51,26 @@ class LeaderObservation(Value, rename=None):
     own_leads: bool | None = None
 
 
+class LeaderContact:
+    """The times of the newest sign of life and of the last read of `lead/`."""
+
+    def __init__(self, now: float) -> None:
+        self.heard_at = now
+        self.looked_at = float("-inf")
+        self._revision = 0
+        """The newest revision that was read or watched, of the keys below `lead/` and of the entries."""
+
+    def hear(self, revision: int, now: float) -> bool:
+        """Record a key or an entry with its revision; returns whether it is a sign of life.
+
+        It is none if a newer one came before: the log's past, or the log's end when its last entry was read.
+        """
+        if revision <= self._revision:
+            return False
+        self._revision, self.heard_at = revision, now
+        return True
+
+
 class Candidacy:
     """The rules by which one server decides when to campaign."""
 

@@ -1,10 +1,10 @@
 """The keys in etcd below `/yurt/<region>/` and the encoding of their values.
 
 `format` holds the version of the layout and the id of the cluster. `log/<index>` holds the commands from that index on,
-with a digest of them and of the entry before, so that an entry identifies all the history that led to it. All servers
-watch `lead/`: `epoch` (the leader), `head` (the last index and its entry's digest) and `alive` (the leader's
-heartbeat). `snapshots/<server>` holds the index of a server's snapshot on its own disk, and the time of that report.
-`turn` names the server whose member is being defragmented.
+with a digest of them and of the entry before, so that an entry identifies all the history that led to it. `lead/` has
+`epoch` (the leader), `alive` (the leader's heartbeat) and `head` (the last index and its entry's digest); all servers
+watch the first two. `snapshots/<server>` holds the index of a server's snapshot on its own disk, and the time of that
+report. `turn` names the server whose member is being defragmented.
 """
 
 from __future__ import annotations
@@ -115,6 +115,8 @@ class KeyLayout:
         self.lead = self.root + b"lead/"
         self.lead_end = end_of(self.lead)
         self.epoch, self.head, self.alive = (self.lead + name for name in (b"epoch", b"head", b"alive"))
+        self.signs = self.alive, self.head
+        """The range of `alive` and `epoch`, without `head`, which each append writes."""
         self.snapshots = self.root + b"snapshots/"
         self.snapshots_end = end_of(self.snapshots)
         self.turn = self.root + b"turn"

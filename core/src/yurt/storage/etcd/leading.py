@@ -4,10 +4,16 @@ A term is a write of the key `epoch`; its revision is the fence. Every append co
 an older term can be stored once a new one has begun, whatever its leader believes. A leader that learns of a later
 epoch, that gets no answer for an append, or that etcd does not answer for some seconds, leads no more; it may try
 again, with a new epoch.
+
+A heartbeat is a write of the key `alive`. An append renews it, so servers watch `epoch` and `alive` but not `head`,
+which changes with each append. An entry that a follower reads is a sign of life too, because leaders of earlier
+versions write `alive` only while they append nothing. The watches may be late, so a server reads `lead/` before it
+campaigns: it then knows the end of the log, and signs of life that the watches have not brought.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
@@ -18,8 +24,8 @@ import msgspec
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.sdk.value import Value, replace
-from yurt.storage.etcd.candidacy import HEARD_S, Candidacy, LeaderObservation, Reason
-from yurt.storage.etcd.client import Compacted, EtcdClient, HistoryLost, NoSpace
+from yurt.storage.etcd.candidacy import HEARD_S, SILENCE_S, Candidacy, LeaderContact, LeaderObservation, Reason
+from yurt.storage.etcd.client import CALL_LIMIT_S, Compacted, EtcdClient, HistoryLost, NoSpace
 from yurt.storage.etcd.interruptible_waits import Interrupt
 from yurt.storage.etcd.key_layout import Epoch, KeyLayout, LogMark, decode_head, get, is_at, put
 from yurt.storage.etcd.leadership_levels import LeadershipLevels
@@ -30,8 +36,15 @@ from yurt.storage.log import Leadership
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 0.1
+"""The seconds between two decisions while no leader is heard, or while etcd does not answer one."""
+PAUSE_MIN_S: Final = 0.01
 ALIVE_S: Final = 0.2
-"""The seconds without an entry after which a leader writes a heartbeat."""
+"""The seconds between two heartbeats of a leader."""
+RENEW_S: Final = 0.1
+"""The age of the last heartbeat from which an append renews it: a leader that appends often writes none by itself."""
+LOOK_AGE_S: Final = 0.3
+"""The age up to which a read of `lead/` suffices for a campaign. While a leader appends, the log's end is reached some
+time after the read: the next decision compares with the same end."""
 ALIVE_LIMIT_S: Final = 1.0
 ANSWER_S: Final = 3.0
 """The seconds without an answer from etcd after which a leader loses its term."""
@@ -80,12 +93,20 @@ class Seen(Value, rename=None):
 class EtcdTerm:
     """A term of this server: its number, its fence, and the waits that end with it."""
 
-    def __init__(self, number: int, revision: int, *, head: LogMark) -> None:
+    def __init__(self, number: int, revision: int, *, head: LogMark, now: float) -> None:
         self.number = number
         self.revision = revision
         self.head = head
         """The end of the log, which only this server can move."""
         self.end = Interrupt()
+        self.answered_at = self.alive_at = now
+        """The times of etcd's last answer to a write of this term, and to its last heartbeat."""
+
+    def answered(self, now: float, *, is_renewed: bool) -> None:
+        """Record that etcd has stored a write of this term, and whether it renewed the heartbeat."""
+        self.answered_at = now
+        if is_renewed:
+            self.alive_at = now
 
 
 class Leading:
@@ -115,9 +136,12 @@ class Leading:
         self._position = position
         self._on_no_space = on_no_space
         self._candidacy = Candidacy(candidate.name, time_factor=candidate.time_factor)
-        self._heard_at = env.monotonic()
-        self._answered_at = 0.0
-        self._head_before = 0
+        self._contact = LeaderContact(env.monotonic())
+        self._has_decided = False
+        """Whether this server has made its first decision: that one does not wait for the log to be read, so that
+        the server that led before its restart leads on at once."""
+        self._wake = asyncio.Event()
+        """Set when there may be something to decide before the pause of `run` ends."""
         self._own_look = -STATUS_PAUSE_S, False
         """The time of the last look at this server's etcd member, and whether it led."""
 
@@ -125,9 +149,15 @@ class Leading:
         """The comparison that the term is still valid."""
         return is_at(self._keys.epoch, term.revision)
 
-    def answered(self) -> None:
-        """Record that etcd has stored a write of this term."""
-        self._answered_at = self.env.monotonic()
+    def renewal(self, term: EtcdTerm) -> list[Message]:
+        """The write that renews the heartbeat with an append; none while the heartbeat is recent."""
+        return [put(self._keys.alive, b"")] if self.env.monotonic() - term.alive_at >= RENEW_S else []
+
+    def has_read(self, revision: int) -> None:
+        """Record an entry that was read, with its revision: a sign of life if it is newer than all before."""
+        now, heard_at = self.env.monotonic(), self._contact.heard_at
+        if self._contact.hear(revision, now) and now - heard_at > FORGOTTEN_S:
+            self._publish()
 
     def learn(self, rows: Sequence[Message]) -> None:
         """Update from keys that were read or watched; older values are ignored."""
@@ -139,8 +169,10 @@ class Leading:
                 raise Conflict(f"the key {row.key.decode()} in etcd can not be read: {error}") from error
         if seen is self.seen:
             return
+        if seen.epoch_revision > self.seen.epoch_revision:
+            self._wake.set()
         self.seen = seen
-        self._heard_at = self.env.monotonic()
+        self._contact.hear(max(seen.epoch_revision, seen.head_revision, seen.alive_revision), self.env.monotonic())
         if self.term is not None and seen.epoch_revision > self.term.revision:
             self.lose(self.term, f"{seen.epoch.server or 'nobody'} leads from now on")
         self._publish()
@@ -153,6 +185,7 @@ class Leading:
         self._candidacy.lost(self.env.monotonic(), chance=self.env.random())
         log.info("this server leads no more, its term %d is over: %s", term.number, reason)
         self._publish()
+        self._wake.set()
         term.end.raise_()
 
     def close(self) -> None:
@@ -162,14 +195,16 @@ class Leading:
             self.term = None
         self.levels.close()
 
-    async def look(self) -> int:
-        """Read the watched keys; returns the revision of the read."""
-        found = await self._client.range(self._keys.lead, self._keys.lead_end)
+    async def look(self, *, timeout_s: float = CALL_LIMIT_S) -> int:
+        """Read the keys below `lead/`; returns the revision of the read."""
+        asked_at = self.env.monotonic()
+        found = await self._client.range(self._keys.lead, self._keys.lead_end, timeout_s=timeout_s)
         self.learn(found.kvs)
+        self._contact.looked_at = asked_at
         return int(found.header.revision)
 
     async def watch(self) -> None:
-        """Follow epochs, heartbeats and the log's end, until cancelled."""
+        """Follow epochs and heartbeats, until cancelled."""
         while True:
             try:
                 await self._watch_from(await self.look() + 1)
@@ -190,7 +225,7 @@ class Leading:
                 self._on_no_space()
             except YurtError as error:
                 log.debug("etcd: %s", error)
-            await self.env.sleep(POLL_S)
+            await self._pause()
 
     async def campaign(self, reason: Reason) -> None:
         """Try to begin a term, based on the last observation; `term` and `seen` hold the result; raises Unavailable."""
@@ -212,8 +247,7 @@ class Leading:
             self._candidacy.beaten(now, chance=self.env.random())
         elif self.seen.epoch_revision == answer.header.revision:
             self._candidacy.won(now, chance=self.env.random())
-            self._answered_at = now
-            self.term = EtcdTerm(epoch.number, answer.header.revision, head=self.seen.head)
+            self.term = EtcdTerm(epoch.number, answer.header.revision, head=self.seen.head, now=now)
             log.info("this server leads, term %d, from index %d (%s)", epoch.number, self.seen.head.index, reason)
             self._publish()
 
@@ -226,32 +260,73 @@ class Leading:
         return bool(answer.succeeded)
 
     async def _watch_from(self, revision: int) -> None:
-        watch = self._client.watch(self._keys.lead, self._keys.lead_end, start_revision=revision)
+        watch = self._client.watch(*self._keys.signs, start_revision=revision)
         async with contextlib.aclosing(watch) as changes:
             async for response in changes:
                 self.learn([event.kv for event in response.events])
 
+    async def _pause(self) -> None:
+        """Wait until there may be something to decide."""
+        timer = self.env.call_later(self._pause_s(), self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+        self._wake.clear()
+
+    def _pause_s(self) -> float:
+        """The seconds until the next heartbeat is due, or until a follower has something to decide unless it is woken.
+
+        A follower that hears its leader decides nothing before the leader has been silent for a while, or its own
+        member leads.
+        """
+        now = self.env.monotonic()
+        if self.term is not None:
+            due = self.term.alive_at + ALIVE_S
+        elif self.seen.epoch.server in ("", self.name) or self._own_look[1]:
+            return POLL_S
+        elif self.own_endpoint:
+            due = min(self._contact.heard_at + HEARD_S, self._own_look[0] + STATUS_PAUSE_S)
+        else:
+            due = self._contact.heard_at + SILENCE_S * self._candidacy.time_factor
+        return max(due - now, PAUSE_MIN_S) if due > now else POLL_S
+
     async def _follow(self) -> None:
         own_leads = await self._own_leads()
-        now, seen = self.env.monotonic(), self.seen
-        silent_s = now - self._heard_at
-        if silent_s > FORGOTTEN_S:
+        if self.env.monotonic() - self._contact.heard_at > FORGOTTEN_S:
+            await self._look_again()
             self._publish()
-        observed = LeaderObservation(
-            now=now,
-            leader=seen.epoch.server,
-            successor=seen.epoch.heir,
-            silent_s=silent_s,
-            is_caught_up=self._position() >= self._head_before,
-            own_leads=own_leads,
-        )
-        self._head_before = seen.head.index
-        reason = self._candidacy.decide(observed)
+        reason = self._candidacy.decide(self._observe(own_leads))
+        if reason:
+            await self._look_again()
+            reason = self._candidacy.decide(self._observe(own_leads))
+        self._has_decided = True
         if reason:
             await self.campaign(reason)
 
+    async def _look_again(self) -> None:
+        """Read `lead/` unless it was read just now."""
+        if self.env.monotonic() - self._contact.looked_at <= LOOK_AGE_S:
+            return
+        try:
+            await self.look(timeout_s=self._candidacy.limit_s)
+        except YurtError:
+            self._candidacy.failed(self.env.monotonic(), chance=self.env.random())
+            raise
+
+    def _observe(self, own_leads: bool | None) -> LeaderObservation:
+        now, seen = self.env.monotonic(), self.seen
+        return LeaderObservation(
+            now=now,
+            leader=seen.epoch.server,
+            successor=seen.epoch.heir,
+            silent_s=now - self._contact.heard_at,
+            is_caught_up=not self._has_decided or self._position() >= seen.head.index,
+            own_leads=own_leads,
+        )
+
     async def _lead(self, term: EtcdTerm) -> None:
-        if self.env.monotonic() - self._answered_at < ALIVE_S:
+        if self.env.monotonic() < term.alive_at + ALIVE_S:
             return
         try:
             answer = await self._client.txn([self.fence(term)], [put(self._keys.alive, b"")], timeout_s=ALIVE_LIMIT_S)
@@ -259,11 +334,11 @@ class Leading:
             self.lose(term, str(error))
             raise
         except YurtError as error:
-            if self.env.monotonic() - self._answered_at >= ANSWER_S:
+            if self.env.monotonic() - term.answered_at >= ANSWER_S:
                 self.lose(term, f"etcd has not taken anything for {ANSWER_S:g} s: {error}")
             raise
         if answer.succeeded:
-            self.answered()
+            term.answered(self.env.monotonic(), is_renewed=True)
         else:
             self.lose(term, "another one has begun")
 
@@ -276,7 +351,7 @@ class Leading:
             return None
         now, is_led = self.env.monotonic(), self.seen.epoch.server not in ("", self.name)
         looked_at, has_led = self._own_look
-        if is_led and now - self._heard_at <= HEARD_S and now - looked_at < STATUS_PAUSE_S:
+        if is_led and now < self._contact.heard_at + HEARD_S and now < looked_at + STATUS_PAUSE_S:
             return has_led
         self._own_look = now, False
         try:
@@ -294,7 +369,7 @@ class Leading:
         if self.term is not None:
             level = Leadership(is_leader=True, epoch=self.term.number, leader=self.name)
         else:
-            is_heard = self.env.monotonic() - self._heard_at <= FORGOTTEN_S
+            is_heard = self.env.monotonic() - self._contact.heard_at <= FORGOTTEN_S
             leader = epoch.server if is_heard and epoch.server != self.name else ""
             level = Leadership(is_leader=False, epoch=epoch.number, leader=leader)
         self.levels.set(level)

@@ -81,9 +81,12 @@ def start_session(settings: SessionSettings, keys: KeyLayout, *, env: Env, witne
     candidate = settings.candidate
     quota_usage = EtcdQuotaUsage(settings.quota_bytes if candidate.own_endpoint else 0, name=candidate.name)
     closing, alarm = Interrupt(), asyncio.Event()
-    reader = EntryReader(
-        client, keys, env=env, closing=closing, on_read=quota_usage.appended.add, on_applied=witness.record
-    )
+
+    def has_read(revision: int, size: int) -> None:
+        quota_usage.appended.add(revision, size)
+        leading.has_read(revision)
+
+    reader = EntryReader(client, keys, env=env, closing=closing, on_read=has_read, on_applied=witness.record)
     leading = Leading(
         client, keys, candidate=candidate, env=env, position=lambda: reader.position, on_no_space=alarm.set
     )
