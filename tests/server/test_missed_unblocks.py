@@ -15,7 +15,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import AllocStop, Plan
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv
-from yurt.testing.quotas import bound, guaranteed, quota
+from yurt.testing.quotas import QUOTAS, bound, guaranteed, quota
 from yurt.testing.replica import Replica
 
 NODE = factories.node()
@@ -115,7 +115,7 @@ def test_a_guarantee_that_changed_before_the_term_wakes_its_namespaces_alone(
     spec = guaranteed(quota("small"), **amounts) if amounts else replace(quota("small"), description="other")
     replica.apply(c.UpsertQuotas(quotas=(spec,)))
     state = replica.state
-    queue = EvalQueue(env=FakeEnv(), writer=None, current=lambda: state, turns=Turns(), region="global")
+    queue = EvalQueue(env=FakeEnv(), writer=None, current=lambda: state, turns=Turns(), limits=QUOTAS)
     queue.restore(state)
     assert (queue.broker.ready, len(queue.blocked)) == (woken, 1 - woken)
 
@@ -135,7 +135,7 @@ def test_what_goes_under_a_guarantee_wakes_what_may_be_within_it_now(
     """No node of the class that it needs has become free, but there it may reclaim what is lent."""
     replica.apply(c.UpsertQuotas(quotas=(guaranteed(quota("small"), **amounts) if amounts else quota("small"),)))
     replica.apply(c.UpsertEvaluations(evaluations=(blocked(replica, NEVER),)))
-    queue = EvalQueue(env=FakeEnv(), writer=None, current=lambda: replica.state, turns=Turns(), region="global")
+    queue = EvalQueue(env=FakeEnv(), writer=None, current=lambda: replica.state, turns=Turns(), limits=QUOTAS)
     if not is_missed:
         queue.restore(replica.state)
     replica.apply(change)

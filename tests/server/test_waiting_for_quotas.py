@@ -16,7 +16,7 @@ from yurt.scheduler import Attempt
 from yurt.scheduler.ids import SeededIds
 from yurt.scheduler.job_types import full_limits
 from yurt.scheduler.job_types.context import AttemptContext
-from yurt.sdk.value import UnixNano, replace
+from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.server.scheduling.eval_queue import STORED_AGAIN_NS, EvalQueue
 from yurt.server.scheduling.plan_applier import outcome_evaluations
 from yurt.structs import commands as c
@@ -302,24 +302,20 @@ class Queue:
     def __init__(self, *, checks: bool = False) -> None:
         """`checks`: the leader checks the quota before an attempt."""
         self.cluster = Cluster(_job("waits"))
-        self.checks, self.age = checks, 0
+        scheduler.load()
+        self.checks, self.env = checks, FakeEnv()
+        self.env.wall_offset_s = (NOW - self.env.now()) / NANOSECONDS
         self.evals = self.begin()
         assert self.evals.blocked.holds(self.cluster.id)
 
     def begin(self) -> EvalQueue:
         """The queues of a new term."""
         queue = EvalQueue(
-            env=FakeEnv(), writer=None, current=lambda: self.cluster.replica.state, turns=Turns(),
-            still_blocked=self.check,
+            env=self.env, writer=None, current=lambda: self.cluster.replica.state, turns=Turns(),
+            limits=QUOTAS if self.checks else None,
         )  # fmt: skip
         queue.restore(self.cluster.replica.state)
         return queue
-
-    def check(self, evaluation: Evaluation, _: object) -> Evaluation | None:
-        if not self.checks:
-            return None
-        now = UnixNano(NOW + self.age)
-        return scheduler.still_blocked(self.cluster.replica.state, evaluation, freed=None, now=now, limits=QUOTAS)
 
     def tried(self, **changes: Any) -> Evaluation:
         """The evaluation after one more attempt."""
@@ -354,7 +350,7 @@ def test_an_end_under_a_quota_that_stays_full_causes_no_attempt() -> None:
 
 def test_an_attempt_is_made_a_minute_after_the_last_although_the_quota_is_full() -> None:
     queue = Queue(checks=True)
-    queue.age = STORED_AGAIN_NS
+    queue.env.wall_offset_s += STORED_AGAIN_NS / NANOSECONDS
     queue.end(queue.cluster.fill("second", 50))
     assert queue.evals.broker.ready == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol, assert_never
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from yurt.broker import DELIVERY_LIMIT, FAILED_QUEUE, BlockedEvals, Delivery, EvalBroker
 from yurt.runtime.env import Env
@@ -15,12 +15,15 @@ from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.log.state_waits import wait_for
 from yurt.server.scheduling.eval_times import EvalTimes, count_requeue
 from yurt.server.scheduling.pool_queues import PoolQueues
-from yurt.server.scheduling.unblock_events import UnblockEvents
+from yurt.server.scheduling.unblock_events import UnblockEvents, region_of
 from yurt.state import Change, Changes, Snapshot, without_plain_placements
 from yurt.structs import status
 from yurt.structs.commands import AnyCommand, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Plan
+
+if TYPE_CHECKING:
+    from yurt.scheduler.capacity.limits import LimitsOf
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +51,6 @@ class Writer(Protocol):
         ...
 
 
-StillBlocked = Callable[[Evaluation, tuple[str, ...] | None], Evaluation | None]
-"""A check of an unblocked evaluation: as an attempt would leave it, if it is certain that it would stay blocked.
-
-It is given the nodes on which something was freed since the last attempt, if they are known.
-"""
-
-
 class EvalQueue:
     """The broker and the blocked evaluations of one term."""
 
@@ -66,19 +62,19 @@ class EvalQueue:
         current: Callable[[], Snapshot],
         turns: Turns,
         metrics: Metrics | None = None,
-        region: str = "",
-        still_blocked: StillBlocked = lambda _, __: None,
+        limits: LimitsOf | None = None,
     ) -> None:
+        """`limits` of jobs, with the region's guarantees; None: none, and unblocked evaluations are not checked."""
         self.broker = EvalBroker()
         self.blocked = BlockedEvals()
-        self._events = UnblockEvents(self.blocked, current, region)
+        region = region_of(limits)
+        self._events = UnblockEvents(self.blocked, current, limits)
         self._metrics = metrics or Metrics()
         self._times = EvalTimes(self._metrics, env)
         self._env = env
         self._writer = writer
         self._current = current
         self._turns = turns
-        self._still_blocked = still_blocked
         self._ready = asyncio.Condition()
         self._is_paused = False
         self._changed = asyncio.Event()
@@ -311,7 +307,7 @@ class EvalQueue:
 
     def _stays_blocked(self, evaluation: Evaluation) -> bool:
         """Whether an unblocked evaluation was blocked again without an attempt, which would place nothing."""
-        blocked = self._still_blocked(evaluation, self._events.freed.after(evaluation.snapshot_index))
+        blocked = self._events.still_blocked(evaluation, now=self._env.now())
         return blocked is not None and self.block_again(blocked)
 
     def _enqueue(self, evaluations: Iterable[Evaluation], now: UnixNano) -> None:

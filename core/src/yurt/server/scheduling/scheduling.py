@@ -9,11 +9,9 @@ leaves between two batches, so no evaluation waits for its nack timer.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from yurt import scheduler
 from yurt.broker.rejections import Rejections
 from yurt.runtime.metrics import Metrics
 from yurt.runtime.supervise import keep_running, supervised
@@ -29,14 +27,11 @@ from yurt.server.scheduling.work_sources import FarWork, LeaderWork, Work
 from yurt.server.scheduling.worker import Worker
 from yurt.storage.log import CommandLog
 from yurt.structs import status
-from yurt.structs.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.limits import Limit, LimitsOf
     from yurt.state import Snapshot
     from yurt.structs.job import Job
-
-log = logging.getLogger(__name__)
 
 WORKER_RETRY_S: Final = 1.0
 
@@ -223,8 +218,7 @@ class LeaderScheduling:
             current=lambda: replica.state,
             turns=replica.turns,
             metrics=scheduling.metrics,
-            region=config.region,
-            still_blocked=self._still_blocked,
+            **scheduling.limits,
         )
         self.applier = PlanApplier(
             replica=replica,
@@ -238,25 +232,11 @@ class LeaderScheduling:
             env=env, queue=self.queue, applier=self.applier, writer=writer, workers=scheduling.workers
         )
         self._env, self._writer = env, writer
-        self._scheduling, self._replica = scheduling, replica
+        self._scheduling = scheduling
 
     async def run_workers(self) -> None:
         """Process evaluations of these queues until cancelled."""
         await run_pool(self._scheduling.workers, self._start_worker, name="scheduler worker")
-
-    def _still_blocked(self, evaluation: Evaluation, freed: tuple[str, ...] | None) -> Evaluation | None:
-        """Check an unblocked evaluation on the applied state, if the scheduler is loaded.
-
-        A failure of the scheduler must not end what observes the log: the attempt shows it, and is contained.
-        """
-        if not scheduler.is_loaded():
-            return None
-        state, now = self._replica.state, self._env.now()
-        try:
-            return scheduler.still_blocked(state, evaluation, freed=freed, now=now, **self._scheduling.limits)
-        except Exception:
-            log.exception("a blocked evaluation cannot be checked: eval=%s", evaluation.id)
-            return None
 
     def _start_worker(self) -> tuple[asyncio.Lock, Callable[[], Coroutine[Any, Any, None]]]:
         worker, env, writer = self._scheduling.worker(self.work), self._env, self._writer

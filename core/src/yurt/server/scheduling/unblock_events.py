@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from yurt import scheduler
 from yurt.broker import BlockedEvals
+from yurt.sdk.value import UnixNano
 from yurt.server.scheduling.freed_nodes import FreedNodes
 from yurt.server.scheduling.missed_unblocks import (
     changes_guarantees,
@@ -21,26 +24,38 @@ from yurt.structs.node import Node, without_device_notes
 from yurt.structs.plan import Plan
 from yurt.structs.predicates import is_client_terminal, is_ready, is_terminal
 
+if TYPE_CHECKING:
+    from yurt.scheduler.capacity.limits import LimitsOf
+
+log = logging.getLogger(__name__)
+
 PRUNED_AFTER: Final = 3
 VOLUME_TABLES: Final = ("csi_volumes", "host_volumes", "host_volume_claims")
 FOLLOWED: Final = frozenset({"allocs", "nodes", "namespaces", "quotas", *VOLUME_TABLES})
 """The tables whose changes may free something."""
 
 
+def region_of(limits: LimitsOf | None) -> str:
+    """The region whose guarantees of quotas hold; "" for limits without any."""
+    region: str = getattr(limits, "region", "")
+    return region
+
+
 class UnblockEvents:
     """Tells the blocked evaluations of a term what became free."""
 
-    def __init__(self, blocked: BlockedEvals, current: Callable[[], Snapshot], region: str) -> None:
-        """`region`: whose guarantees of quotas hold."""
+    def __init__(self, blocked: BlockedEvals, current: Callable[[], Snapshot], limits: LimitsOf | None) -> None:
+        """`limits` of jobs; None: evaluations are not checked."""
         self._blocked = blocked
         self._current = current
-        self._region = region
-        self.freed = FreedNodes()
+        self._limits = limits
+        self._region = region_of(limits)
+        self._freed = FreedNodes()
         self._prune_marks: list[int] = []
 
     def note_missed(self, state: Snapshot, evaluations: Collection[Evaluation]) -> None:
         """Tell of what changed after the snapshots of evaluations, before they are blocked."""
-        self.freed.forget(state.index)
+        self._freed.forget(state.index)
         unblock_missed(self._blocked, state, evaluations, region=self._region)
 
     def note(self, changes: Changes, *, index: int) -> Collection[Evaluation]:
@@ -102,6 +117,20 @@ class UnblockEvents:
         unblock_entitled(self._blocked, self._current(), {plan.namespace: index}, region=self._region)
         return self._note_nodes({placement.node_id for placement in plan.placements}, index)
 
+    def still_blocked(self, evaluation: Evaluation, *, now: UnixNano) -> Evaluation | None:
+        """An unblocked evaluation as an attempt would leave it, if it is certain that it would place nothing.
+
+        A failure of the scheduler must not end what observes the log: the attempt shows it, and is contained.
+        """
+        if self._limits is None or not scheduler.is_loaded():
+            return None
+        freed = self._freed.after(evaluation.snapshot_index)
+        try:
+            return scheduler.still_blocked(self._current(), evaluation, freed=freed, now=now, limits=self._limits)
+        except Exception:
+            log.exception("a blocked evaluation cannot be checked: eval=%s", evaluation.id)
+            return None
+
     def prune(self) -> None:
         """Drop the events from before the third call before this one."""
         self._prune_marks.append(self._current().index)
@@ -110,7 +139,7 @@ class UnblockEvents:
 
     def _note_nodes(self, node_ids: set[str], index: int) -> list[Evaluation]:
         state = self._current()
-        self.freed.note(node_ids, index)
+        self._freed.note(node_ids, index)
         classes: set[str] = set()
         evaluations: list[Evaluation] = []
         for node_id in sorted(node_ids):
