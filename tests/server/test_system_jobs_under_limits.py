@@ -35,7 +35,7 @@ from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv
 from yurt.testing.nightly import cases
 from yurt.testing.quotas import QUOTAS as LIMITS
-from yurt.testing.quotas import REGION, bound, quota
+from yurt.testing.quotas import bound, quota
 from yurt.testing.replica import Replica
 
 ROUNDS_MAX: Final = 300
@@ -89,7 +89,7 @@ class Cluster:
     def fail_over(self) -> None:
         """Begin a term with nothing but the state."""
         self.queue = EvalQueue(
-            env=FakeEnv(), writer=None, current=lambda: self.replica.state, turns=Turns(), region=REGION
+            env=FakeEnv(), writer=None, current=lambda: self.replica.state, turns=Turns(), limits=LIMITS
         )
         self.queue.restore(self.replica.state)
 

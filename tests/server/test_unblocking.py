@@ -25,6 +25,7 @@ from yurt.structs.node import (
 from yurt.structs.rpc import RegisterNodeRequest
 from yurt.structs.volumes.host import HostVolume
 from yurt.testing import factories
+from yurt.testing.quotas import QUOTAS
 
 NEW: dict[str, Any] = {
     "node_class": {"computed_class": "v1:2"},
@@ -75,7 +76,7 @@ def test_what_waits_for_its_node_is_tried_again_when_a_volume_there_is_deleted()
     blocked, node, edit = BlockedEvals(), factories.node(), Snapshot.empty().edit(1)
     edit.put(Tables.nodes, node.id, node)
     state = edit.commit()
-    events = UnblockEvents(blocked, lambda: state, "global")
+    events = UnblockEvents(blocked, lambda: state, QUOTAS)
     blocked.block(Evaluation(id="waits", job_id="web", status="blocked", node_id=node.id))
     gone = Change("host_volumes", "data", HostVolume(id="data", name="data", node_id=node.id), None)
     assert [each.id for each in events.note((gone,), index=9)] == ["waits"]
@@ -84,7 +85,7 @@ def test_what_waits_for_its_node_is_tried_again_when_a_volume_there_is_deleted()
 @pytest.mark.parametrize("after", [replace(factories.node(), scheduling_eligibility="ineligible"), None])
 def test_what_waits_for_its_node_is_tried_again_when_the_node_takes_no_allocations_any_more(after: Node | None) -> None:
     blocked, node = BlockedEvals(), replace(factories.node(), id="here")
-    events = UnblockEvents(blocked, Snapshot.empty, "global")
+    events = UnblockEvents(blocked, Snapshot.empty, QUOTAS)
     blocked.block(Evaluation(id="waits", job_id="web", status="blocked", node_id=node.id))
     change = Change("nodes", node.id, node, None if after is None else replace(after, id=node.id))
     assert [each.id for each in events.note((change,), index=9)] == ["waits"]

@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 
 KEPT: Final = 1_000
 TOGETHER: Final = 64
-"""Of more nodes at once only the index is kept: an attempt examines all nodes as fast as a check so many."""
+"""Of more nodes at once only the index is kept: an attempt at all nodes takes no longer than a check of them."""
 
 
 class _Freed(NamedTuple):
-    index: int
+    at: int
     node_id: str
 
 
@@ -37,12 +37,12 @@ class FreedNodes:
             return
         self._freed.extend(_Freed(index, node_id) for node_id in sorted(node_ids))
         while len(self._freed) > KEPT:
-            self._complete_after = max(self._complete_after, self._freed.popleft().index)
+            self._complete_after = max(self._complete_after, self._freed.popleft().at)
 
     def after(self, index: int) -> tuple[str, ...] | None:
         """The nodes on which something was freed after an index; None if they are not known, or too many."""
         if index < self._complete_after:
             return None
-        newest = takewhile(lambda each: each.index > index, reversed(self._freed))
+        newest = takewhile(lambda each: each.at > index, reversed(self._freed))
         found = dict.fromkeys(each.node_id for each in newest)
         return tuple(found) if len(found) <= TOGETHER else None

@@ -54,7 +54,7 @@ class ClusterSimulation:
         self._limits = QuotaLimits(region)
         self._gate = QueueGate(region)
         self._blocked = BlockedEvals()
-        self._events = UnblockEvents(self._blocked, lambda: self.state, region)
+        self._events = UnblockEvents(self._blocked, lambda: self.state, self._limits)
         self._direct: list[tuple[bool, int, int, str, Evaluation]] = []
         self._delayed: list[tuple[int, str, Evaluation]] = []
         """The evaluations of a later time, the next one first."""
