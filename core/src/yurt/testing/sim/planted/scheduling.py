@@ -66,12 +66,14 @@ BUGS: Final[dict[str, Bug]] = {
                 "",
             ),
         ),
-        ("200 s after",),
+        ("B2", "200 s after"),
         SMALL
         | {
             "faults": ("resign", "kill-server", "etcd-leader"),
             "fault_pause_s": 1.5,
             "clients": 1,
+            "users": 6,
+            "user_pause_s": 0.3,
             "features": ("service", "batch", "stop", "update"),
         },
     ),
@@ -237,6 +239,22 @@ BUGS: Final[dict[str, Bug]] = {
         ),
         ("200 s after",),
         RESTING | {"features": ("service", "batch", "stop", "update"), "clients": 1},
+    ),
+    "freed-node-is-not-known": Bug(
+        (Patch("yurt.server.scheduling.unblock_events", "        self._freed.note(node_ids, index)\n", ""),),
+        ("200 s after",),
+        RESTING | {"features": ("service", "batch", "stop", "update"), "clients": 1},
+    ),
+    "quota-stays-full": Bug(
+        (
+            Patch(
+                "yurt.scheduler.job_types.full_limits",
+                "    if not dimensions or (admitted and text != metric.gang):\n        return None\n",
+                "",
+            ),
+        ),
+        ("200 s after",),
+        RESTING | {"features": ("service", "batch", "stop", "update", "quota")},
     ),
     "unblocked-evaluation-lost-at-its-ack": Bug(
         (
