@@ -204,6 +204,24 @@ def test_a_server_looks_for_signs_of_life_before_it_campaigns_because_of_silence
     servers.run(script, follower.leading.watch(), follower.leading.run(), follow_levels(), leader=leader)
 
 
+def test_a_server_that_etcd_does_not_answer_reports_no_leader(servers: Servers) -> None:
+    leader, follower, levels = servers.server("srv1"), servers.server("srv2"), list[str]()
+
+    async def follow_levels() -> None:
+        async for level in follower.leading.levels.follow():
+            levels.append(level.leader)
+
+    async def script() -> None:
+        await follower.env.sleep(0.5)
+        servers.etcd.down.add(HOST)
+        await follower.env.sleep(1.0)
+        assert levels == ["srv1"]
+        await follower.env.sleep(3.0)
+        assert levels == ["srv1", ""]
+
+    servers.run(script, follower.leading.watch(), follower.leading.run(), follow_levels(), leader=leader)
+
+
 def test_an_entry_that_was_known_is_no_sign_of_life(servers: Servers) -> None:
     """A server that reads the log's past, or its end after its last entry, hears nothing of a dead leader."""
     leader, follower = servers.server("srv1"), servers.server("srv2")

@@ -312,6 +312,7 @@ class Leading:
             await self.look(timeout_s=self._candidacy.limit_s)
         except YurtError:
             self._candidacy.failed(self.env.monotonic(), chance=self.env.random())
+            self._publish()  # a server that etcd does not answer forgets its leader
             raise
 
     def _observe(self, own_leads: bool | None) -> LeaderObservation:
