@@ -30,7 +30,7 @@ KEYS = KeyLayout("global")
 class Server:
     """A server of a simulated etcd, with the calls that it has made."""
 
-    def __init__(self, name: str, etcd: SimEtcd, loop: SimLoop, *, position: int = 0) -> None:
+    def __init__(self, name: str, etcd: SimEtcd, loop: SimLoop, *, position: int = 0, time_factor: float = 1) -> None:
         self.env = SimEnv(loop, Process(name), 1)
         self.client = EtcdClient((etcd.endpoint(HOST),), connect=etcd.channel)
         self.calls = Counter[str]()
@@ -44,7 +44,7 @@ class Server:
         self.leading = Leading(
             self.client,
             KEYS,
-            candidate=Candidate(name=name),
+            candidate=Candidate(name=name, time_factor=time_factor),
             env=self.env,
             position=lambda: max(position, self.reader.position),
             on_no_space=lambda: None,
@@ -86,9 +86,9 @@ class Servers:
         self.etcd = SimEtcd(self.loop.network, (HOST,), 1)
         self.etcd.store.call("Put", message("PutRequest", key=KEYS.head, value=b"0"))
 
-    def server(self, name: str, *, position: int = 0) -> Server:
+    def server(self, name: str, *, position: int = 0, time_factor: float = 1) -> Server:
         """A server whose loops do not run yet."""
-        return Server(name, self.etcd, self.loop, position=position)
+        return Server(name, self.etcd, self.loop, position=position, time_factor=time_factor)
 
     def run(
         self, script: Callable[[], Awaitable[None]], *loops: Coroutine[Any, Any, None], leader: Server | None = None
@@ -217,6 +217,22 @@ def test_a_server_that_etcd_does_not_answer_reports_no_leader(servers: Servers) 
         await follower.env.sleep(1.0)
         assert levels == ["srv1"]
         await follower.env.sleep(3.0)
+        assert levels == ["srv1", ""]
+
+    servers.run(script, follower.leading.watch(), follower.leading.run(), follow_levels(), leader=leader)
+
+
+def test_a_silent_leader_is_not_reported_although_others_wait_long_before_they_campaign(servers: Servers) -> None:
+    leader, follower, levels = servers.server("srv1"), servers.server("srv2", time_factor=10), list[str]()
+
+    async def follow_levels() -> None:
+        async for level in follower.leading.levels.follow():
+            levels.append(level.leader)
+
+    async def script() -> None:
+        await follower.env.sleep(1.8)
+        assert levels == ["srv1"]
+        await follower.env.sleep(0.6)
         assert levels == ["srv1", ""]
 
     servers.run(script, follower.leading.watch(), follower.leading.run(), follow_levels(), leader=leader)

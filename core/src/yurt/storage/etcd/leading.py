@@ -288,7 +288,7 @@ class Leading:
         elif self.own_endpoint:
             due = min(self._contact.heard_at + HEARD_S, self._own_look[0] + STATUS_PAUSE_S)
         else:
-            due = self._contact.heard_at + SILENCE_S * self._candidacy.time_factor
+            due = self._contact.heard_at + min(SILENCE_S * self._candidacy.time_factor, FORGOTTEN_S)
         return max(due - now, PAUSE_MIN_S) if due > now else POLL_S
 
     async def _follow(self) -> None:
