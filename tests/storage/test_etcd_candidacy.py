@@ -114,3 +114,12 @@ def test_a_try_that_is_not_answered_is_given_more_time_the_next_time() -> None:
     assert limits == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
     candidacy.won(200.0, chance=0.0)
     assert candidacy.limit_s == 0.5
+
+
+def test_the_first_try_after_a_leader_was_heard_is_given_up_early() -> None:
+    """Tries failed in an outage of etcd that its leader's term outlived."""
+    candidacy = Candidacy("srv1")
+    for _ in range(3):
+        candidacy.failed(100.0, chance=0.0)
+    assert candidacy.decide(replace(ALIVE, now=101.0)) == ""
+    assert candidacy.limit_s == 0.5

@@ -12,8 +12,8 @@ A server tries only when it has applied every entry that the log held at its las
   its end fails.
 
 Both times, and etcd's own, are multiplied by `time_factor` (the operator's raft_multiplier) for slow networks.
-A try that etcd does not answer is given up after 0.5 s, the next ones later, because etcd drops requests that arrive
-while it has no leader. A short term makes the next try of the same server wait longer, up to 5 s.
+A try that etcd does not answer is given up after 0.5 s, the next ones later until a leader is heard, because etcd drops
+requests that arrive while it has no leader. A short term makes the next try of the same server wait longer, up to 5 s.
 
 Safety does not depend on this: of all servers that try, the epoch in etcd admits one, and only if no other was
 admitted.
@@ -91,6 +91,8 @@ class Candidacy:
             self._own_leads_since = None
         elif self._own_leads_since is None:
             self._own_leads_since = observed.now
+        if observed.silent_s <= HEARD_S:
+            self.limit_s = LIMIT_FIRST_S
         if not observed.is_caught_up or observed.now < self._not_before:
             return ""
         silence_s = self.time_factor * self._jitter * (SILENCE_S if observed.own_leads is None else OWN_SILENCE_S)
