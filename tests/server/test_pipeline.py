@@ -225,6 +225,17 @@ async def test_what_was_acknowledged_while_a_plan_was_written_has_the_worker_loo
         assert not bench.server.state.allocs
 
 
+async def test_what_counted_a_plan_that_was_rejected_hears_of_it_at_a_newer_index(run_server: Any) -> None:
+    """Also where its state has a command that was stored behind the plan: the plan was in flight on that state too."""
+    async with plan_behind(run_server, lambda node: DeleteNodes(node_ids=(node.id,))) as (bench, submitted):
+        dropped: list[int] = []
+        bench.server.term.applier._on_dropped = lambda plan, index: dropped.append(index)
+        behind = await bench.server.replica.writer.enqueue((RegisterJob(job=factories.job("other")),))
+        assert not (await submitted).is_full
+        await eventually(lambda: dropped)
+        assert dropped[0] > behind[0].index
+
+
 async def handed_in_behind(
     written: Coroutine[Any, Any, Any], bench: Any, group: asyncio.TaskGroup, log: SlowLog, plan: Plan, outcome: Outcome
 ) -> PlanResult:

@@ -176,6 +176,13 @@ def test_what_was_freed_after_an_index_is_known_or_nothing_is_said(steps: list[t
     assert set(known) == expected if known is not None else "somewhere" in expected
 
 
+def test_what_is_noted_late_hides_nothing_newer() -> None:
+    freed = FreedNodes()
+    freed.note(("newer",), 10)
+    freed.note(("late",), 8)
+    assert set(freed.after(9) or ()) == {"newer", "late"} and freed.after(10) == ()
+
+
 def test_many_freed_nodes_are_not_kept() -> None:
     freed = FreedNodes()
     freed.note([f"node {number}" for number in range(TOGETHER + 1)], 5)

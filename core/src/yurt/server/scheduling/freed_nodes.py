@@ -31,11 +31,12 @@ class FreedNodes:
         self._complete_after = max(self._complete_after, index)
 
     def note(self, node_ids: Collection[str], index: int) -> None:
-        """Something was freed on nodes."""
+        """Something was freed on nodes; an index before the newest one counts as the newest."""
         if len(node_ids) > TOGETHER:
             self.forget(index)
             return
-        self._freed.extend(_Freed(index, node_id) for node_id in sorted(node_ids))
+        at = max(index, self._freed[-1].at) if self._freed else index
+        self._freed.extend(_Freed(at, node_id) for node_id in sorted(node_ids))
         while len(self._freed) > KEPT:
             self._complete_after = max(self._complete_after, self._freed.popleft().at)
 

@@ -25,7 +25,7 @@ from yurt.fsm.basis import expectation
 from yurt.fsm.eval_triggers import Mint, evaluations_of
 from yurt.runtime.metrics import Metrics
 from yurt.runtime.supervise import outcome_of
-from yurt.sdk.errors import Unavailable
+from yurt.sdk.errors import Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.server.log.log_writer import Committed, Prepared
 from yurt.server.log.replica import Replica
@@ -120,7 +120,8 @@ class PlanApplier:
         """`limits` returns the limits for the check, or nothing.
 
         `history` keeps states for replays, where the log does not; `rejections` counts the nodes that refuse plans.
-        `on_dropped` is called with each plan that was counted as in flight and was rejected, and the index of that.
+        `on_dropped` is called with each plan that was counted as in flight and has failed, and an index after all those
+        of the states to which it was added.
         """
         self._env = replica.env
         self._writer = replica.writer
@@ -306,6 +307,8 @@ class PlanApplier:
         self._landed.set()
         error = written.exception()
         if isinstance(error, Exception):
+            if checked.parts:
+                self._tell_dropped(checked)
             refuse(submission.answer, error)
             return
         results = checked.results()
@@ -313,9 +316,27 @@ class PlanApplier:
             submission.accept(_stored(checked.result, results))
         else:
             if results:
-                self._on_dropped(checked.result.accepted, results[-1].index)
+                self._tell_dropped(checked)
             self._unsettled.append(_Landed(checked, submission, results))
             self._arrived.set()
+
+    def _tell_dropped(self, checked: _Checked) -> None:
+        """Tell what waits for the capacity of a plan that has failed.
+
+        Until now the plan was added to each state, also to the newest one, which has more commands than the plan's. An
+        evaluation that was attempted on it waits for what comes after its index: so the news is that of one more
+        command.
+        """
+        try:
+            written = self._writer.enqueue((KeepAlive(),))
+        except YurtError:
+            return  # the term has ended
+
+        def tell(done: asyncio.Future[tuple[Committed, ...]]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                self._on_dropped(checked.result.accepted, self._writer.state.index)
+
+        written.add_done_callback(tell)
 
     async def _settle(self, landed: _Landed) -> None:
         """Answer a partly rejected plan, after dropping its staged parts."""
