@@ -21,6 +21,7 @@ from yurt.structs.cluster import NodePool, PreemptionConfig, SchedulerConfigurat
 from yurt.structs.constraint import Constraint
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
+from yurt.structs.network import NetworkResource, Port
 from yurt.structs.node import Node
 from yurt.structs.plan import Plan
 from yurt.structs.policies import Gang
@@ -203,7 +204,12 @@ class History(Cluster):
         kind = self.random.choice((status.JOB_BATCH, status.JOB_SERVICE))
         gang = Gang(min=2) if self.random.random() < 0.4 else None
         count = self.random.choice((1, 3)) if gang is None else 3
-        super().__init__(_job("waits", self.random.choice((350, 600)), count, type=kind, gang=gang), nodes=3)
+        rules = (Constraint(operand="distinct_hosts"),) if self.random.random() < 0.3 else ()
+        port = NetworkResource(mode="host", reserved_ports=(Port(label="http", value=8080),))
+        networks = (port,) if self.random.random() < 0.3 else ()
+        memory_mb = self.random.choice((350, 600))
+        job = _job("waits", memory_mb, count, type=kind, gang=gang, constraints=rules, networks=networks)
+        super().__init__(job, nodes=3)
 
     def run(self) -> None:
         for number in range(25):
@@ -216,8 +222,10 @@ class History(Cluster):
                     self.queue.ack(delivery)
                 self.carry_out(waiting)
                 continue
-            plan = self.attempt(waiting).plan
+            plan, outcome = self.attempt(waiting)
             assert plan.is_empty, "an evaluation that can be placed waits"
+            assert outcome.reblock is not None and not outcome.created, "it waits for nothing"
+            assert outcome.reblock.failed_tg_allocs.keys() == waiting.failed_tg_allocs.keys()
 
     def carry_out(self, waiting: Evaluation) -> None:
         plan, outcome = self.attempt(waiting)
