@@ -275,7 +275,8 @@ async def test_a_plan_that_is_written_while_its_card_fails_or_goes_on_trial_goes
         result = await handed_in_behind(written, bench, group, log, plan, outcome)
 
         assert result.accepted.is_empty and not result.is_full
-        assert result.refresh_index == bench.server.state.index
+        # One command follows the plan's, which tells of its failure.
+        assert result.refresh_index == bench.server.state.index - 1
         assert "GPU-0 is" in result.rejected_nodes[node.id]
         assert not bench.server.state.allocs
 

@@ -17,6 +17,7 @@ from yurt.server.scheduling.freed_nodes import KEPT, TOGETHER, FreedNodes
 from yurt.server.scheduling.plan_applier import outcome_evaluations
 from yurt.structs import commands as c
 from yurt.structs import status
+from yurt.structs.alloc import TaskState
 from yurt.structs.cluster import NodePool, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.constraint import Constraint
 from yurt.structs.evaluation import Evaluation
@@ -86,8 +87,8 @@ class Cluster:
         return placement.id
 
     def end(self, alloc_id: str) -> None:
-        node_id = self.replica.state.allocs[alloc_id].node_id
-        update = c.AllocUpdate(id=alloc_id, node_id=node_id, client_status=status.CLIENT_COMPLETE)
+        node_id, states = self.replica.state.allocs[alloc_id].node_id, {"web": TaskState(state=status.TASK_DEAD)}
+        update = c.AllocUpdate(id=alloc_id, node_id=node_id, client_status=status.CLIENT_COMPLETE, task_states=states)
         self.do(c.UpdateAllocsFromClient(updates=(update,)))
 
     def attempt(self, evaluation: Evaluation) -> Attempt:
