@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from yurt.agent.config_keys import ABSENT, ACCEPTED, ROOT, USED, ConfigBlock, Ke
 from yurt.agent.data_dir import AgentDataDir
 from yurt.agent.limits import http_limits, rpc_limits
 from yurt.agent.plugin_context import plugin_context
-from yurt.agent.remote_agents import dial_limit_s, link_retry, server_addresses
+from yurt.agent.remote_agents import dial_limit_s, link_times, server_addresses
 from yurt.agent.run import ready_limit_s
 from yurt.agent.telemetry.settings import sink_settings
 from yurt.agent.tls import tls_block
@@ -117,7 +118,7 @@ def outcome(data: Mapping[str, Any], folder: OwnedFolder, root: Path) -> dict[st
         "audit": audit_settings(config.raw.get("audit", {}), root),
         "audit_enabled": config.raw.get("audit", {}).get("enabled", False),
         "servers": server_addresses(config),
-        "retry": link_retry(config),
+        "retry": link_times(config),
         "dial_limit_s": dial_limit_s(config),
         "ready_limit_s": ready_limit_s(config),
         "ui": config.raw.get("ui", {}),
@@ -178,7 +179,8 @@ def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
 def effects() -> dict[tuple[str, ...], tuple[str, Any]]:
     """For each used key the setting of a part that it changes, and that setting's default."""
     told: dict[tuple[str, ...], tuple[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    # Relative paths are tried, too: what they make goes with the folder.
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         root = Path(folder)
         owned = OwnedFolder(root)
         before = outcome({}, owned, root)
