@@ -33,8 +33,8 @@ _REPORTS = "the agent reports nothing to anybody"
 _CLAIMS = "claims are those of the allocations that run: they end with these, without a collector"
 _RPC = (
     "agents share one TCP connection without multiplexing by yamux; it is closed after 4 s without a packet, and 7 s "
-    "after a call without an answer (15 s where there is no other server address); an idle client needs up to 19 s (27 s) "
-    "to notice a server whose process hangs"
+    "after a call without an answer (15 s where there is no other server address); an idle client needs up to 19 s "
+    "(27 s) to notice a server whose process hangs"
 )
 
 REASONS: Final[Mapping[str, NoEffect]] = {
