@@ -44,7 +44,8 @@ class SilenceWatch:
         is_lone: Callable[[], bool],
         on_silence: Callable[[float], None],
     ) -> None:
-        """`is_lone`: whether there is no other server; `on_silence` gets the seconds of a silence that is too long."""
+        """`is_lone` says whether this is the only server. `on_silence` is called with the seconds of silence when the
+        server is to be left."""
         self._wire = wire
         self._env = env
         self._idle_s = idle_s

@@ -32,9 +32,9 @@ _BOLT = "the log is not kept in a BoltDB file"
 _REPORTS = "the agent reports nothing to anybody"
 _CLAIMS = "claims are those of the allocations that run: they end with these, without a collector"
 _RPC = (
-    "agents share one TCP connection without multiplexing by yamux; it is closed after 4 s without a packet, and 7 s "
-    "after a call without an answer (15 s where there is no other server address); an idle client needs up to 19 s "
-    "(27 s) to notice a server whose process hangs"
+    "agents share one TCP connection without multiplexing by yamux; it is closed after 4 s without a packet. A server "
+    "whose process hangs is left 7 s after a call, and by an idle client within 19 s; without another server address "
+    "within 15 s and 27 s"
 )
 
 REASONS: Final[Mapping[str, NoEffect]] = {

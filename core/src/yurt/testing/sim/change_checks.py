@@ -111,7 +111,8 @@ def _of_devices(state: Snapshot, allocs: Iterable[Change]) -> str:
 def _of_quotas(before: Snapshot, state: Snapshot, allocs: Collection[Change], *, since: int) -> str:
     """C6: a plan that raises the usage of a quota stays within its limits; stopped allocations do not count.
 
-    A plan of the state at `since` may replace an allocation that has failed meanwhile: it does not raise what was used.
+    The plan was made on the state at `since`. An allocation that it replaces, and that has failed after that, counts as
+    used before the plan.
     """
     spaces = {each.after.namespace for each in allocs}
     names = {found.quota for each in spaces if (found := state.namespaces.get(each)) is not None and found.quota}
